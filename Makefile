@@ -1,0 +1,38 @@
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint bench wheel clean
+
+help:  ## Show what every target does
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(READY)  ## Set everything up, then show what client filtering does (a table and a picture)
+	$(BIN)/filfl demo
+
+test: $(READY) lint  ## Set everything up, then check style and types, and run the whole test suite
+	$(BIN)/pytest -n auto --maxprocesses 8
+
+lint: $(READY)  ## Check style (ruff) and types (mypy)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(READY)  ## Measure the simulator against a bare PyTorch loop
+	$(BIN)/python benchmarks/overhead.py
+
+wheel: $(READY)  ## Build the wheel into dist/
+	$(BIN)/python -m build --wheel
+
+clean:  ## Remove the virtual environment, builds and caches (not your runs)
+	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+# torch comes first and alone: with it in place, nothing that follows asks the index for another build of it.
+$(READY): pyproject.toml constraints.txt Makefile
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "filfl needs Python 3.11 or newer: make PYTHON=python3.12")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet "$$(grep '^torch==' constraints.txt)"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $(READY)

@@ -1,0 +1,46 @@
+"""FilFL: client filtering for optimized client participation in federated learning."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from filfl.config import Config
+    from filfl.data import FederatedData
+    from filfl.errors import FilflError
+    from filfl.filtering import Filtering, dgf, keep_all, opt, rgf
+    from filfl.simulation import Result, simulate
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Config": "filfl.config",
+    "FederatedData": "filfl.data",
+    "FilflError": "filfl.errors",
+    "Filtering": "filfl.filtering",
+    "Result": "filfl.simulation",
+    "dgf": "filfl.filtering",
+    "keep_all": "filfl.filtering",
+    "opt": "filfl.filtering",
+    "rgf": "filfl.filtering",
+    "simulate": "filfl.simulation",
+}
+
+__all__ = [
+    "Config",
+    "FederatedData",
+    "FilflError",
+    "Filtering",
+    "Result",
+    "dgf",
+    "keep_all",
+    "opt",
+    "rgf",
+    "simulate",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use: `import filfl` and `filfl --help` must not wait for torch."""
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'filfl' has no attribute {name!r}")

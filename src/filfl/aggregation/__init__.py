@@ -1,0 +1,13 @@
+"""From updates to the next global model. A new aggregation is one file here and one line below."""
+
+from filfl.aggregation.base import Admitted, Aggregation, ServerState
+from filfl.aggregation.by_examples import ByExamples
+from filfl.aggregation.guard import guard
+from filfl.aggregation.mean import Mean
+
+AGGREGATIONS: dict[str, type[Aggregation]] = {
+    "mean": Mean,
+    "by-examples": ByExamples,
+}
+
+__all__ = ["AGGREGATIONS", "Admitted", "Aggregation", "ServerState", "guard"]

@@ -1,0 +1,45 @@
+"""The guard before averaging: it refuses what cannot be averaged, and says why."""
+
+from collections.abc import Mapping
+
+import torch
+
+from filfl.aggregation.base import Admitted
+from filfl.clients import Failure, Update
+from filfl.weights import Layout, Mismatch, Weights
+
+MOST_EXAMPLES = 10**9
+"""A client that claims more would, averaged by examples, replace the model by its own."""
+
+
+def guard(answers: Mapping[int, Update | Failure], layout: Layout) -> tuple[dict[int, Admitted], dict[int, str]]:
+    """The updates that may be averaged, and for every other client the reason against it."""
+    admitted: dict[int, Admitted] = {}
+    refused: dict[int, str] = {}
+    for k, answer in answers.items():
+        try:
+            admitted[k] = _admit(answer, layout)
+        except Mismatch as reason:
+            refused[k] = str(reason)
+    return admitted, refused
+
+
+def _admit(answer: Update | Failure, layout: Layout) -> Admitted:
+    if isinstance(answer, Failure):
+        raise Mismatch(answer.reason)
+    weights = answer.weights if isinstance(answer.weights, Weights) else layout.flatten(answer.weights)
+    if tuple(weights.vector.shape) != (layout.num_floats,):
+        raise Mismatch(f"the weights have shape {tuple(weights.vector.shape)} instead of ({layout.num_floats},)")
+    if weights.vector.dtype != layout.dtype:
+        raise Mismatch(f"the weights have dtype {weights.vector.dtype} instead of {layout.dtype}")
+    if tuple(weights.integers.shape) != (layout.num_integers,) or weights.integers.dtype != torch.int64:
+        raise Mismatch(f"the integer buffers are not {layout.num_integers} numbers of dtype torch.int64")
+    finite = torch.isfinite(weights.vector)
+    if not finite.all():
+        where = int((~finite).nonzero()[0])
+        entry = next(e for e in layout.entries if not e.integer and e.start <= where < e.stop)
+        raise Mismatch(f"{entry.name} has a value that is not finite ({float(weights.vector[where])})")
+    n = answer.num_examples
+    if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= MOST_EXAMPLES:
+        raise Mismatch(f"the number of examples must be a whole number between 1 and {MOST_EXAMPLES:,} (got {n!r})")
+    return Admitted(weights, n, float(answer.train_loss))

@@ -1,0 +1,15 @@
+"""The simple mean."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from filfl.aggregation.base import Admitted, Aggregation, ServerState, weighted_mean
+from filfl.weights import Weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mean(Aggregation):
+    """1/|A_t| sum_k w_k: everybody counts the same (the paper's)."""
+
+    def __call__(self, server: ServerState, w_t: Weights, updates: Sequence[Admitted]) -> tuple[ServerState, Weights]:
+        return server, weighted_mean(updates, [1.0] * len(updates))

@@ -1,0 +1,16 @@
+"""Everybody, all the time."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from filfl.availability.base import Availability
+
+
+@dataclass(frozen=True, kw_only=True)
+class Always(Availability):
+    """Every client is there in every round: S_t = {1, ..., N}."""
+
+    def __call__(self, t: int, num_clients: int, seed: int) -> NDArray[np.int64]:
+        return np.arange(num_clients)

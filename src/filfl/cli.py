@@ -1,0 +1,116 @@
+"""The command line: parse, call, show. Everything heavy is imported by the command that needs it."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import filfl
+from filfl.errors import ConfigError, FilflError
+
+app = typer.Typer(
+    name="filfl",
+    help="Client filtering for federated learning: find the combination of clients that helps, then choose who trains.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", "-s", metavar="KEY=VALUE", help="Change one key of the config, e.g. filter.name=rgf."),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", help="The directory for the results.  [default: runs/NAME, or NAME-2, ...]"),
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on where it was stopped or killed.")]
+Seeds = Annotated[int | None, typer.Option("--seeds", min=1, help="Runs of every arm.  [default: the config's]")]
+Jobs = Annotated[
+    int | None, typer.Option("--jobs", "-j", min=1, help="Runs at a time.  [default: the number of cores]")
+]
+Target = Annotated[
+    float | None, typer.Option("--target", min=0, max=1, help='The accuracy of the columns "to target".')
+]
+ConfigFile = Annotated[str, typer.Argument(metavar="CONFIG.toml", help="A TOML file, or a name such as demo.")]
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.", is_eager=True)] = False,
+) -> None:
+    if version:
+        typer.echo(f"filfl {filfl.__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def demo(out: Out = None, seeds: Seeds = None, jobs: Jobs = None, resume: Resume = False) -> None:
+    """See in a minute or two what client filtering does: six ways of training, a table and a picture."""
+    from filfl.commands import compare_command, console
+
+    directory = compare_command("demo", None, out, [], seeds, jobs, None, resume)
+    console.print(
+        "\nWhat to try next:\n"
+        "  filfl run demo --set filter.name=rgf                 a single run, with a bar to watch\n"
+        "  filfl compare demo --set data.noisy=0                the same without noisy clients\n"
+        "  filfl compare demo --set filter.period=1 --seeds 5   filter in every round\n"
+        "  filfl list                                           everything that can be plugged in\n"
+        f"  less {directory}/filfl-dgf-poc/seed-0/rounds.jsonl     what happened, round by round",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+@app.command()
+def run(config: ConfigFile, set_: Set = None, out: Out = None, resume: Resume = False) -> None:
+    """Make one run of a config."""
+    from filfl.commands import run_command
+
+    run_command(config, set_ or [], out, resume)
+
+
+@app.command()
+def compare(
+    config: ConfigFile,
+    arm: Annotated[
+        list[str] | None,
+        typer.Option("--arm", "-a", metavar="NAME:KEY=VALUE,...", help="An arm, instead of the config's [arms.NAME]."),
+    ] = None,
+    set_: Set = None,
+    seeds: Seeds = None,
+    jobs: Jobs = None,
+    target: Target = None,
+    out: Out = None,
+    resume: Resume = False,
+) -> None:
+    """Run the arms of a config with several seeds each, and compare them in a table and pictures."""
+    from filfl.commands import compare_command
+
+    compare_command(config, arm, out, set_ or [], seeds, jobs, target, resume)
+
+
+@app.command("list")
+def list_() -> None:
+    """Show what can be plugged in, with one line each."""
+    from filfl.commands import list_command
+
+    list_command()
+
+
+def main() -> None:
+    """The entry point: mistakes of a user end in a sentence, not in a traceback."""
+    try:
+        app()
+    except FilflError as error:
+        for line in str(error).splitlines():
+            print(f"error: {line}", file=sys.stderr)
+        sys.exit(2 if isinstance(error, ConfigError) else 1)
+    except OSError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

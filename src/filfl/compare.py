@@ -1,0 +1,64 @@
+"""Arms x seeds: the runs of a comparison."""
+
+import os
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from filfl.errors import RunError
+from filfl.experiment import Arm, Experiment
+from filfl.runs.files import write_whole
+from filfl.workers import Progress, Task, run_all
+
+PLAN = "comparison.toml"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which runs a comparison has: one directory an arm and seed, all under `directory`."""
+
+    directory: Path
+    arms: tuple[Arm, ...]
+    seeds: tuple[int, ...]
+    tasks: tuple[Task, ...]
+
+    def run_directory(self, arm: str, seed: int) -> Path:
+        return self.directory / arm / f"seed-{seed}"
+
+
+def make_plan(experiment: Experiment, directory: Path, seeds: int, changes: Mapping[str, Any]) -> Plan:
+    """Check every arm, and lay the runs out. The arms of a seed share split, availability and initial weights."""
+    arms = experiment.checked_arms()
+    first = experiment.config(changes).seed
+    numbers = tuple(range(first, first + seeds))
+    tasks = []
+    for seed in numbers:
+        for arm in arms:
+            config = experiment.config({**changes, "seed": seed}, arm)
+            tasks.append(Task({**config.table(), "name": arm.name}, directory / arm.name / f"seed-{seed}"))
+    return Plan(directory, arms, numbers, tuple(tasks))
+
+
+def run_plan(
+    plan: Plan, jobs: int | None, resume: bool, show: Callable[[Progress], None], say: Callable[[str], None]
+) -> None:
+    """Make all the runs, on all cores unless `jobs` says otherwise."""
+    try:
+        plan.directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"{plan.directory} cannot be made: {error.strerror}") from None
+    what = {
+        "seeds": list(plan.seeds),
+        "arms": {arm.name: {"against": arm.against, **arm.changes} for arm in plan.arms},
+    }
+    path = plan.directory / PLAN
+    if not resume and any(plan.directory.iterdir()):
+        raise RunError(f"{plan.directory} is not empty: add --resume to go on with it, or choose another --out")
+    if path.exists() and tomllib.loads(path.read_text(encoding="utf-8")) != what:
+        raise RunError(f"{plan.directory} holds another comparison (see {path}): choose another --out")
+    write_whole(path, tomli_w.dumps(what).encode())
+    run_all(plan.tasks, jobs or os.cpu_count() or 1, resume, show, say)

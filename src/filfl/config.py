@@ -1,0 +1,285 @@
+"""The config of one run: typed, frozen, and read from TOML with errors that name the key.
+
+Every section with a `name` is a plug-in: the name picks a class out of its folder's registry, and the rest of
+the section are that class's options.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from filfl.aggregation import AGGREGATIONS, Aggregation
+from filfl.aggregation.mean import Mean
+from filfl.algorithms import ALGORITHMS, Algorithm
+from filfl.algorithms.fedavg import FedAvg
+from filfl.availability import AVAILABILITIES, Availability
+from filfl.availability.always import Always
+from filfl.availability.redraw import Redraw
+from filfl.data import DATASETS, Dataset, FederatedData
+from filfl.data.base import Partitioned
+from filfl.data.digits import Digits
+from filfl.errors import ConfigError
+from filfl.filtering import FILTERS
+from filfl.filtering.exhaustive import MOST
+from filfl.models import MODELS, Model
+from filfl.models.mlp import MLP
+from filfl.options import (
+    Count,
+    Fraction,
+    NonNegative,
+    Positive,
+    Range,
+    Whole,
+    dotted,
+    read,
+    show,
+    unknown_name,
+    write,
+)
+from filfl.selection import SELECTIONS, Selection
+from filfl.selection.power_of_choice import PowerOfChoice
+from filfl.selection.random import Random
+
+FILTER_NAMES = ("none", *FILTERS, "own")
+
+REGISTRIES: dict[str, Mapping[str, type[Any]]] = {
+    "data": DATASETS,
+    "model": MODELS,
+    "availability": AVAILABILITIES,
+    "selection": SELECTIONS,
+    "algorithm": ALGORITHMS,
+    "aggregation": AGGREGATIONS,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filter:
+    """Client filtering: how, on what, and when."""
+
+    name: str = "dgf"
+    reward: Literal["average"] = "average"
+    data: Literal["server"] = "server"
+    size: Count | None = None
+    """m: how many of the server's filtering samples are used; unset is all of them."""
+    period: Count = 5
+    """h: filter at least every h rounds; 1 is every round."""
+    cap: Count | None = None
+    """n: at most so many of the available clients are considered; unset is no limit."""
+    when: Literal["algorithm-1", "figure-2"] = "algorithm-1"
+    empty: Literal["zero", "global"] = "zero"
+    """R of the empty set: 0, or the reward of the current global model."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """Local SGD: E epochs or steps, and the step size of every round."""
+
+    epochs: Count | None = None
+    """Passes over the client's data; 1 when neither epochs nor steps is set."""
+    steps: Count | None = None
+    """Batches, instead of epochs."""
+    batch: Count = 16
+    lr: Positive = 0.1
+    schedule: Literal["constant", "step", "inverse"] = "constant"
+    """constant: lr; step: lr * factor^floor(t / every); inverse: beta / t. t is the round."""
+    factor: Positive | None = None
+    every: Count | None = None
+    beta: Positive | None = None
+    momentum: Fraction = 0.0
+    weight_decay: NonNegative = 0.0
+
+    def lr_at(self, t: int) -> float:
+        """eta_t, the step size in round t."""
+        if self.schedule == "step":
+            return self.lr * float((self.factor or 1.0) ** (t // (self.every or 1)))
+        return (self.beta or 1.0) / t if self.schedule == "inverse" else self.lr
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluate:
+    """How often the global model is tested; the last round always is."""
+
+    every: Count = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """How often a run can be resumed from, and how many checkpoints are kept."""
+
+    every: Count = 1
+    keep: Annotated[int, Range(at_least=2)] = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Execution:
+    """Where the clients run."""
+
+    mode: Literal["auto", "serial"] = "auto"
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:1, ..."""
+
+
+PLAIN: dict[str, type[Any]] = {
+    "filter": Filter,
+    "training": Training,
+    "evaluate": Evaluate,
+    "checkpoint": Checkpoint,
+    "execution": Execution,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Root:
+    """The keys of a config that belong to no section."""
+
+    name: str = "run"
+    seed: Whole = 0
+    rounds: Count = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(Root):
+    """One run, completely: the same config gives the same run."""
+
+    data: Dataset = field(default_factory=Digits)
+    model: Model = field(default_factory=MLP)
+    availability: Availability = field(default_factory=Always)
+    filter: Filter = field(default_factory=Filter)
+    selection: Selection = field(default_factory=Random)
+    algorithm: Algorithm = field(default_factory=FedAvg)
+    training: Training = field(default_factory=Training)
+    aggregation: Aggregation = field(default_factory=Mean)
+    evaluate: Evaluate = field(default_factory=Evaluate)
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    execution: Execution = field(default_factory=Execution)
+
+    @classmethod
+    def from_table(cls, table: Mapping[str, Any]) -> "Config":
+        """A config out of nested tables; raises `ConfigError` with every mistake in it."""
+        problems: list[str] = []
+        sections: dict[str, Any] = {}
+        for section in (*REGISTRIES, *PLAIN):
+            given = table.get(section, {})
+            if not isinstance(given, Mapping):
+                key = "mode" if section == "execution" else "name"
+                problems.append(f"{section} is a section: write {section}.{key} = {show(given)}")
+                continue
+            try:
+                if section in REGISTRIES:
+                    sections[section] = _read_plugin(section, given)
+                else:
+                    sections[section] = read(PLAIN[section], given, section)
+            except ConfigError as error:
+                problems += error.problems
+        scalars = {key: value for key, value in table.items() if key not in (*REGISTRIES, *PLAIN)}
+        try:
+            root = read(Root, scalars, "", also_known=(*REGISTRIES, *PLAIN))
+        except ConfigError as error:
+            problems += error.problems
+        if problems:
+            raise ConfigError(problems)
+        config = cls(**write(root), **sections)
+        if problems := _contradictions(config):
+            raise ConfigError(problems)
+        return config
+
+    def table(self) -> dict[str, Any]:
+        """The complete config as nested tables; `from_table` gives this config back."""
+        table = write(self)
+        for section in (*REGISTRIES, *PLAIN):
+            named = {"name": name_of(section, table[section])} if section in REGISTRIES else {}
+            table[section] = named | write(table[section])
+        return table
+
+    def check_against(self, data: FederatedData) -> None:
+        """What can only be said once the data is there."""
+        N, m = data.num_clients, len(data.filter_y)
+        problems = []
+        if isinstance(self.availability, Redraw) and self.availability.n > N:
+            problems.append(
+                f"availability.n must be between 1 and the {N} clients of the data (got {self.availability.n})"
+            )
+        if self.selection.k > N:
+            problems.append(f"selection.k must be between 1 and the {N} clients of the data (got {self.selection.k})")
+        if self.filter.name != "none":
+            if m == 0:
+                problems.append("the server's filtering set is empty: raise data.filtering, or set filter.name to none")
+            elif self.filter.size is not None and self.filter.size > m:
+                problems.append(
+                    f"filter.size must be between 1 and the {m} samples of the server's filtering set "
+                    f"(got {self.filter.size})"
+                )
+        present = self.availability.n if isinstance(self.availability, Redraw) else N
+        if self.filter.name == "opt" and min(present, self.filter.cap or present) > MOST:
+            problems.append(
+                f'filter.name = "opt" tries all subsets of at most {MOST} clients, and {present} may be available: '
+                f"set filter.cap to {MOST} or less"
+            )
+        if problems:
+            raise ConfigError(problems)
+
+
+def name_of(section: str, plugin: object) -> str:
+    """The name under which a plug-in stands in its registry."""
+    return next(name for name, cls in REGISTRIES[section].items() if type(plugin) is cls)
+
+
+def default_name(section: str) -> str:
+    return name_of(section, getattr(Config(), section))
+
+
+def option_names(section: str, name: str) -> set[str]:
+    """The options of one plug-in."""
+    return {f.name for f in dataclasses.fields(REGISTRIES[section][name])}
+
+
+def _read_plugin(section: str, given: Mapping[str, Any]) -> Any:
+    registry = REGISTRIES[section]
+    name = given.get("name", default_name(section))
+    if name not in registry:
+        raise ConfigError(unknown_name(dotted(section, "name"), name, registry))
+    options = {key: value for key, value in given.items() if key != "name"}
+    elsewhere = []
+    for key in list(options):
+        owners = [other for other in registry if key in option_names(section, other)]
+        if owners and name not in owners:
+            elsewhere.append(f"{section}.{key} belongs to {' and '.join(owners)}, not to {name}: remove it")
+            del options[key]
+    try:
+        plugin = read(registry[name], options, section, also_known=["name"])
+    except ConfigError as error:
+        raise ConfigError([*error.problems, *elsewhere]) from None
+    if elsewhere:
+        raise ConfigError(elsewhere)
+    return plugin
+
+
+def _contradictions(config: Config) -> list[str]:
+    """Values that are fine each by itself and impossible together."""
+    problems = []
+    k, training = config.selection.k, config.training
+    if isinstance(config.availability, Redraw) and k > config.availability.n:
+        problems.append(f"selection.k must be between 1 and the {config.availability.n} available clients (got {k})")
+    if isinstance(config.data, Partitioned):
+        clients = config.data.clients
+        if isinstance(config.availability, Redraw) and config.availability.n > clients:
+            problems.append(
+                f"availability.n must be between 1 and data.clients = {clients} (got {config.availability.n})"
+            )
+        elif k > clients:
+            problems.append(f"selection.k must be between 1 and data.clients = {clients} (got {k})")
+    if isinstance(config.selection, PowerOfChoice) and config.selection.d is not None and config.selection.d < k:
+        problems.append(f"selection.d must be at least selection.k = {k} (got {config.selection.d})")
+    if config.filter.name not in FILTER_NAMES:
+        problems.append(unknown_name("filter.name", config.filter.name, FILTER_NAMES))
+    elif config.filter.name != "none" and config.filter.cap is not None and k > config.filter.cap:
+        problems.append(f"selection.k must be between 1 and filter.cap = {config.filter.cap} (got {k})")
+    if training.epochs is not None and training.steps is not None:
+        problems.append(f"training.epochs = {training.epochs} and training.steps = {training.steps}: set only one")
+    for schedule, needed in {"step": ("factor", "every"), "inverse": ("beta",)}.items():
+        if training.schedule == schedule:
+            missing = [f"training.{option}" for option in needed if getattr(training, option) is None]
+            if missing:
+                problems.append(f'training.schedule = "{schedule}" needs {" and ".join(missing)}')
+    return problems

@@ -1,0 +1,85 @@
+"""What the server says to the clients in one round, and what it makes of the answers."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from filfl.aggregation import Admitted, guard
+from filfl.clients import Failure, Job, Metered
+from filfl.clock import Stopwatch
+from filfl.errors import PluginError
+from filfl.selection import Selects
+from filfl.weights import Layout, Weights
+
+
+class Conversation:
+    """The server's side of one round's messages: what was answered, who was refused, what it cost."""
+
+    def __init__(
+        self,
+        door: Metered,
+        layout: Layout,
+        w_t: Weights,
+        job: Job,
+        selection: Selects,
+        K: int,
+        rng: np.random.Generator,
+        latest: Mapping[int, Tensor],
+        clock: Stopwatch,
+    ) -> None:
+        self.door = door
+        self.refused: dict[int, str] = {}
+        self.latest = dict(latest)
+        self._layout, self._w_t, self._job = layout, w_t, job
+        self._selection, self._K, self._rng = selection, K, rng
+        self._clock = clock
+
+    def train(self, ids: Sequence[int]) -> dict[int, Admitted]:
+        """Broadcast w_t, let the clients train in parallel, and take what they send back past the guard."""
+        with self._clock("train"):
+            answers = self.door.train(ids, self._w_t, self._job) if ids else {}
+            admitted, refused = guard(answers, self._layout)
+        self.refused |= refused
+        if getattr(self._selection, "wants_updates", False):
+            self.latest |= {k: update.weights.vector - self._w_t.vector for k, update in admitted.items()}
+        return admitted
+
+    def select(self, pool: Sequence[int]) -> list[int]:
+        """At most K clients of the pool. Of K or fewer nobody has to be chosen (Remark 3)."""
+        again = getattr(self._selection, "with_replacement", False)
+        if not pool or (len(pool) <= self._K and not again):
+            return list(pool)
+        with self._clock("select"):
+            chosen = [int(k) for k in self._selection(pool, self._K, self, self._rng)]
+        if len(chosen) > self._K or not set(chosen) <= set(pool):
+            raise PluginError(f"the selection must choose at most {self._K} of {list(pool)} (got {chosen})")
+        if len(set(chosen)) < len(chosen) and not again:
+            raise PluginError(
+                f"the selection chose a client twice ({chosen}); "
+                "set its attribute with_replacement = True if that is meant"
+            )
+        return sorted(chosen)
+
+    # What a selection may ask (filfl.selection.Ask), always at w_t.
+
+    def losses(self, ids: Sequence[int]) -> dict[int, float]:
+        return self._answered(self.door.losses(ids, self._w_t, "validation"))
+
+    def gradients(self, ids: Sequence[int]) -> dict[int, Tensor]:
+        answers = self._answered(self.door.gradients(ids, self._w_t))
+        broken = [k for k, gradient in answers.items() if not gradient.isfinite().all()]
+        self.refused |= dict.fromkeys(broken, "its gradient has a value that is not finite")
+        return {k: gradient for k, gradient in answers.items() if k not in broken}
+
+    def updates(self, ids: Sequence[int]) -> dict[int, Tensor]:
+        return {k: self.latest.get(k, torch.zeros_like(self._w_t.vector)) for k in ids}
+
+    def num_examples(self, ids: Sequence[int]) -> dict[int, int]:
+        return self.door.num_examples(ids)
+
+    def _answered(self, answers: Mapping[int, Any]) -> dict[int, Any]:
+        self.refused |= {k: answer.reason for k, answer in answers.items() if isinstance(answer, Failure)}
+        return {k: answer for k, answer in answers.items() if not isinstance(answer, Failure)}

@@ -1,0 +1,19 @@
+"""Handwritten digits of 8 x 8 pixels, from scikit-learn."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from filfl.data.base import Partitioned
+
+
+@dataclass(frozen=True, kw_only=True)
+class Digits(Partitioned):
+    """1,797 digits of 8 x 8 pixels, shipped with scikit-learn: the smallest real data, for a first look."""
+
+    def arrays(self) -> tuple[NDArray[np.uint8], NDArray[np.int64], float]:
+        from sklearn.datasets import load_digits
+
+        bunch = load_digits()
+        return bunch.images.astype(np.uint8)[:, None], bunch.target.astype(np.int64), 1 / 16

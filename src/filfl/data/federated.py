@@ -1,0 +1,222 @@
+"""Data that lies with clients: one contiguous array, cut by offsets."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from filfl.errors import DataError
+from filfl.rng import SETUP, stream
+
+Array = NDArray[np.generic]
+Pair = tuple[ArrayLike, ArrayLike]
+
+
+@dataclass(frozen=True)
+class FederatedData:
+    """What the clients hold, what the server filters with, and what the result is tested on.
+
+    The samples of client k are `x[offsets[k]:offsets[k + 1]]`; those before `train_ends[k]` train, the rest
+    validate. Images are uint8 and become `x * scale + shift` in the batch.
+    """
+
+    x: Array
+    y: Array
+    offsets: NDArray[np.int64]
+    train_ends: NDArray[np.int64]
+    filter_x: Array
+    filter_y: Array
+    test_x: Array
+    test_y: Array
+    test_clients: NDArray[np.int64]
+    """Whose each test sample is; -1 where the source does not say."""
+    classes: int
+    """The number of classes; 0 when the targets are not class labels."""
+    names: tuple[str, ...]
+    noisy: NDArray[np.bool_]
+    """Which clients were given random labels."""
+    scale: NDArray[np.float32]
+    shift: NDArray[np.float32]
+
+    @property
+    def num_clients(self) -> int:
+        return len(self.train_ends)
+
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        return tuple(self.x.shape[1:])
+
+    @property
+    def num_train(self) -> NDArray[np.int64]:
+        """Training samples of each client."""
+        return self.train_ends - self.offsets[:-1]
+
+    def fingerprint(self) -> str:
+        """A hash of everything in here: two data sets with the same one give the same run."""
+        digest = hashlib.blake2b(digest_size=16)
+        for name in self.__dataclass_fields__:
+            value = getattr(self, name)
+            if isinstance(value, np.ndarray):
+                digest.update(f"{name} {value.dtype} {value.shape}".encode())
+                digest.update(np.ascontiguousarray(value).data)
+        return digest.hexdigest()
+
+    @classmethod
+    def from_arrays(
+        cls,
+        x: ArrayLike,
+        y: ArrayLike,
+        client_ids: ArrayLike,
+        *,
+        test: float | Pair = 0.2,
+        filtering: float | Pair = 0.05,
+        validation: float = 0.1,
+        seed: int = 0,
+        scale: ArrayLike = 1 / 255,
+        shift: ArrayLike = 0.0,
+    ) -> "FederatedData":
+        """Your own samples: `x[i]` with target `y[i]` lies with client `client_ids[i]` (numbers or names).
+
+        `test` and `filtering` are arrays `(x, y)` of their own, or the share of every client's samples that is
+        given up for them; `validation` is the share of what remains that the client keeps aside. Counts are
+        floored, and the remainder trains. Integer targets are classes 0, 1, ...; uint8 inputs become
+        `x * scale + shift` in the batch.
+        """
+        x, y, owners = _inputs("x", x), _targets("y", y), np.asarray(client_ids)
+        if not len(x) == len(y) == len(owners):
+            raise DataError(f"x, y and client_ids must have one length (got {len(x)}, {len(y)}, {len(owners)})")
+        if owners.ndim != 1 or len(owners) == 0:
+            raise DataError(f"client_ids must be a list with one client a sample (got shape {owners.shape})")
+        if owners.dtype.kind == "f" and not np.isfinite(owners).all():
+            raise DataError("client_ids has values that are not finite")
+        names, owners = np.unique(owners, return_inverse=True)
+        shares = {
+            "test": test if isinstance(test, float | int) else 0.0,
+            "filtering": filtering if isinstance(filtering, float | int) else 0.0,
+            "validation": validation,
+        }
+        for key, share in shares.items():
+            if not 0 <= share < 1:
+                raise DataError(f"{key} must be a share of at least 0 and below 1, or arrays (x, y) (got {share})")
+
+        parts: dict[str, list[NDArray[np.int64]]] = {"train": [], "validation": [], "filtering": [], "test": []}
+        by_owner = np.split(np.argsort(owners, kind="stable"), np.cumsum(np.bincount(owners))[:-1])
+        for k, samples in enumerate(by_owner):
+            mine = stream(seed, SETUP, "split", k).permutation(samples)
+            num_test = int(shares["test"] * len(mine))
+            num_filter = int(shares["filtering"] * (len(mine) - num_test))
+            rest = mine[num_test + num_filter :]
+            num_validation = int(shares["validation"] * len(rest))
+            parts["test"].append(mine[:num_test])
+            parts["filtering"].append(mine[num_test : num_test + num_filter])
+            parts["validation"].append(rest[:num_validation])
+            parts["train"].append(rest[num_validation:])
+        order = [part for k in range(len(names)) for part in (parts["train"][k], parts["validation"][k])]
+        sizes = np.array([[len(t), len(v)] for t, v in zip(parts["train"], parts["validation"], strict=True)])
+        offsets = np.concatenate([[0], np.cumsum(sizes.sum(axis=1))]).astype(np.int64)
+
+        def own_or_cut(which: str, given: float | Pair) -> tuple[Array, Array]:
+            if isinstance(given, float | int):
+                index = np.concatenate(parts[which])
+                return x[index], y[index]
+            own_x, own_y = _inputs(f"{which} x", given[0]), _targets(f"{which} y", given[1])
+            if own_x.shape[1:] != x.shape[1:] or own_x.dtype != x.dtype or own_y.dtype != y.dtype:
+                raise DataError(
+                    f"{which} samples are {own_x.dtype}{list(own_x.shape[1:])} with {own_y.dtype} targets, "
+                    f"but the clients' are {x.dtype}{list(x.shape[1:])} with {y.dtype}"
+                )
+            if len(own_x) != len(own_y):
+                raise DataError(f"{which} x and y must have one length (got {len(own_x)} and {len(own_y)})")
+            return own_x, own_y
+
+        test_x, test_y = own_or_cut("test", test)
+        filter_x, filter_y = own_or_cut("filtering", filtering)
+        if len(test_x) == 0:
+            raise DataError("the test set is empty: give it a larger share of the samples, or arrays (x, y) of its own")
+        owned = [np.full(len(part), k) for k, part in enumerate(parts["test"])]
+        everything = np.concatenate([y, test_y, filter_y])
+        return cls(
+            x=np.ascontiguousarray(x[np.concatenate(order)]),
+            y=np.ascontiguousarray(y[np.concatenate(order)]),
+            offsets=offsets,
+            train_ends=offsets[:-1] + sizes[:, 0],
+            filter_x=filter_x,
+            filter_y=filter_y,
+            test_x=test_x,
+            test_y=test_y,
+            test_clients=np.concatenate(owned) if shares["test"] else np.full(len(test_y), -1),
+            classes=int(everything.max()) + 1 if everything.dtype.kind == "i" else 0,
+            names=tuple(str(name) for name in names),
+            noisy=np.zeros(len(names), dtype=bool),
+            scale=np.asarray(scale, dtype=np.float32),
+            shift=np.asarray(shift, dtype=np.float32),
+        )
+
+    def with_random_labels(self, share: float, seed: int) -> "FederatedData":
+        """This data after `share` of the clients had all their labels replaced by random ones."""
+        count = round(share * self.num_clients)
+        if count == 0:
+            return self
+        if self.classes == 0:
+            raise DataError("data.noisy needs class labels, and these targets are numbers")
+        chosen = stream(seed, SETUP, "noisy").permutation(self.num_clients)[:count]
+        y, noisy = self.y.copy(), self.noisy.copy()
+        for k in chosen:
+            mine = slice(self.offsets[k], self.offsets[k + 1])
+            y[mine] = stream(seed, SETUP, "random-labels", int(k)).integers(self.classes, size=y[mine].shape)
+            noisy[k] = True
+        return replace(self, y=y, noisy=noisy)
+
+    def with_filter_size(self, size: int | None, seed: int) -> "FederatedData":
+        """This data with m = `size` of the server's filtering samples, drawn by seed (all of them when unset)."""
+        if size is None:
+            return self
+        chosen = np.sort(stream(seed, SETUP, "filtering-set").permutation(len(self.filter_y))[:size])
+        return replace(self, filter_x=self.filter_x[chosen], filter_y=self.filter_y[chosen])
+
+
+def _inputs(name: str, values: ArrayLike) -> Array:
+    array = _numbers(name, values)
+    if array.ndim == 0:
+        raise DataError(f"{name} must have one row a sample (got a single number)")
+    if array.dtype.kind == "f":
+        array = array.astype(np.float32, copy=False)
+        if bad := np.flatnonzero(~np.isfinite(array).reshape(len(array), -1).all(axis=1)).tolist():
+            raise DataError(f"{name} has values that are not finite in {len(bad)} samples, first in sample {bad[0]}")
+        return array
+    return array if array.dtype == np.uint8 else array.astype(np.int64)
+
+
+def _targets(name: str, values: ArrayLike) -> Array:
+    array = _numbers(name, values)
+    if array.ndim == 0:
+        raise DataError(f"{name} must have one target a sample (got a single number)")
+    if array.dtype.kind == "f":
+        array = array.astype(np.float32, copy=False)
+        if not np.isfinite(array).all():
+            raise DataError(f"{name} has targets that are not finite")
+        return array
+    array = array.astype(np.int64)
+    if array.size and array.min() < 0:
+        raise DataError(f"{name} has the label {array.min()}; classes are 0, 1, 2, ...")
+    return array
+
+
+def _numbers(name: str, values: ArrayLike) -> Array:
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise DataError(f"{name} cannot be made an array: {error}") from None
+    if array.dtype.kind not in "buif":
+        raise DataError(f"{name} must hold numbers (got {array.dtype})")
+    return array
+
+
+def client_ids_of(parts: Sequence[NDArray[np.int64]], total: int) -> NDArray[np.int64]:
+    """A partition (the sample indices of each client) as the owner of each of `total` samples."""
+    owners = np.full(total, -1, dtype=np.int64)
+    for k, part in enumerate(parts):
+        owners[part] = k
+    return owners

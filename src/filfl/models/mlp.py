@@ -1,0 +1,24 @@
+"""A multilayer perceptron."""
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+
+from torch import nn
+
+from filfl.models.base import Model
+from filfl.options import Count
+
+
+@dataclass(frozen=True, kw_only=True)
+class MLP(Model):
+    """Multilayer perceptron with ReLU; `hidden` lists the widths of its hidden layers ([] is logistic regression)."""
+
+    hidden: tuple[Count, ...] = (64,)
+
+    def build(self, sample_shape: tuple[int, ...], classes: int) -> nn.Module:
+        widths = [math.prod(sample_shape), *self.hidden]
+        layers: list[nn.Module] = [nn.Flatten()]
+        for width, following in pairwise(widths):
+            layers += [nn.Linear(width, following), nn.ReLU()]
+        return nn.Sequential(*layers, nn.Linear(widths[-1], classes))

@@ -1,0 +1,142 @@
+"""Frozen dataclasses out of plain tables, with errors that name the key, the value and what is allowed.
+
+The options of a plug-in are the fields of its dataclass: type, default and range stand there, once.
+"""
+
+import dataclasses
+import difflib
+import math
+import numbers
+import types
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+from filfl.errors import ConfigError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Range:
+    """The numbers that an option may take; `above` leaves out its own end."""
+
+    at_least: float | None = None
+    at_most: float | None = None
+    above: float | None = None
+
+    def __contains__(self, value: float) -> bool:
+        return (
+            (self.at_least is None or value >= self.at_least)
+            and (self.at_most is None or value <= self.at_most)
+            and (self.above is None or value > self.above)
+        )
+
+    def __str__(self) -> str:
+        if self.at_least is not None and self.at_most is not None:
+            return f"between {self.at_least:g} and {self.at_most:g}"
+        ends = {"of at least": self.at_least, "of at most": self.at_most, "above": self.above}
+        return " and ".join(f"{word} {end:g}" for word, end in ends.items() if end is not None)
+
+
+Count = Annotated[int, Range(at_least=1)]
+Whole = Annotated[int, Range(at_least=0)]
+Fraction = Annotated[float, Range(at_least=0, at_most=1)]
+Positive = Annotated[float, Range(above=0)]
+NonNegative = Annotated[float, Range(at_least=0)]
+
+
+class _Misfit(Exception):
+    """A value that an option cannot take; the text says what it can."""
+
+
+def read(cls: type[T], table: Mapping[str, Any], where: str, also_known: Iterable[str] = ()) -> T:
+    """An instance of the dataclass `cls` out of a table; `where` is the section's name ("" for the root)."""
+    hints = get_type_hints(cls, include_extras=True)
+    fields = {f.name: f for f in dataclasses.fields(cast(Any, cls)) if f.init}
+    problems = [unknown_key(where, key, [*fields, *also_known]) for key in table if key not in fields]
+    values = {}
+    for name, field in fields.items():
+        if name in table:
+            try:
+                values[name] = _convert(table[name], hints[name])
+            except _Misfit as allowed:
+                problems.append(f"{dotted(where, name)} must be {allowed} (got {show(table[name])})")
+        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            problems.append(f"{dotted(where, name)} is missing: it must be {_allowed(hints[name])}")
+    if problems:
+        raise ConfigError(problems)
+    return cls(**values)
+
+
+def write(instance: Any) -> dict[str, Any]:
+    """The table that `read` would make this instance of; options that are unset are left out."""
+    values = {f.name: getattr(instance, f.name) for f in dataclasses.fields(instance) if f.init}
+    return {
+        key: list(value) if isinstance(value, tuple) else value for key, value in values.items() if value is not None
+    }
+
+
+def unknown_key(where: str, key: str, known: Iterable[str]) -> str:
+    """The sentence for a key that is not known, with the nearest one that is."""
+    known = list(known)
+    nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    hint = f"did you mean {dotted(where, nearest[0])}?" if nearest else f"known here: {', '.join(known)}"
+    return f"unknown key {dotted(where, key)}; {hint}"
+
+
+def unknown_name(key: str, name: object, known: Iterable[str]) -> str:
+    """The sentence for a name that is not one of the known ones, with the nearest one that is."""
+    known = list(known)
+    nearest = difflib.get_close_matches(str(name), known, n=1)
+    hint = f"; did you mean {show(nearest[0])}?" if nearest else ""
+    return f"{key} must be one of {', '.join(known)} (got {show(name)}){hint}"
+
+
+def dotted(where: str, key: str) -> str:
+    return f"{where}.{key}" if where else key
+
+
+def show(value: object) -> str:
+    """A value as a person would write it in TOML."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def _convert(value: Any, hint: Any) -> Any:
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        converted = _convert(value, args[0])
+        if converted is not None and any(converted not in r for r in args[1:] if isinstance(r, Range)):
+            raise _Misfit(_allowed(hint))
+        return converted
+    if origin in (Union, types.UnionType):
+        if value is None and type(None) in args:
+            return None
+        return _convert(value, next(a for a in args if a is not type(None)))
+    if origin is tuple and isinstance(value, list | tuple):
+        return tuple(_convert(item, args[0]) for item in value)
+    if origin is Literal and value in args and type(value) in {type(a) for a in args}:
+        return value
+    if hint is float and isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value):
+        return float(value)
+    if hint is int and isinstance(value, numbers.Integral) and not isinstance(value, bool):
+        return int(value)
+    if hint in (str, bool) and isinstance(value, hint):
+        return value
+    raise _Misfit(_allowed(hint))
+
+
+def _allowed(hint: Any) -> str:
+    """What a type allows, in words."""
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return " ".join([_allowed(args[0]), *(str(r) for r in args[1:] if isinstance(r, Range))])
+    if origin in (Union, types.UnionType):
+        return _allowed(next(a for a in args if a is not type(None)))
+    if origin is Literal:
+        return "one of " + ", ".join(str(a) for a in args)
+    if origin is tuple:
+        return f"a list, each item {_allowed(args[0])}"
+    return {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}[hint]

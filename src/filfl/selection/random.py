@@ -1,0 +1,30 @@
+"""Random selection, without and with replacement.
+
+Li, Huang, Yang, Wang, Zhang: On the Convergence of FedAvg on Non-IID Data. ICLR 2020.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from filfl.selection.base import Ask, Selection
+
+
+@dataclass(frozen=True, kw_only=True)
+class Random(Selection):
+    """K of the pool, uniformly, without replacement."""
+
+    def __call__(self, pool: Sequence[int], k: int, ask: Ask, rng: np.random.Generator) -> Sequence[int]:
+        return [int(i) for i in rng.choice(pool, size=min(k, len(pool)), replace=False)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomWithReplacement(Selection):
+    """K uniform draws with replacement (the paper's Assumption 6): drawn twice, a client counts twice."""
+
+    with_replacement: ClassVar[bool] = True
+
+    def __call__(self, pool: Sequence[int], k: int, ask: Ask, rng: np.random.Generator) -> Sequence[int]:
+        return [int(i) for i in rng.choice(pool, size=k, replace=True)]

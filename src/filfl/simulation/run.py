@@ -1,0 +1,232 @@
+"""A whole federated run on one machine: `filfl.simulate`."""
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from filfl.clients import Job
+from filfl.config import Config
+from filfl.data import FederatedData
+from filfl.data.arrays import Arrays
+from filfl.errors import ConfigError, PluginError
+from filfl.evaluation import Loss, Metric, accuracy, cross_entropy, mean_loss, score
+from filfl.experiment import Experiment
+from filfl.filtering import FILTERS, Filter
+from filfl.filtering.reward import AverageReward, reward_of
+from filfl.models.own import OwnModel
+from filfl.rng import SETUP, stream, torch_seeded
+from filfl.round import FilFL, State
+from filfl.runs import Callback, finished, open_store, read_run, run_rounds
+from filfl.runs.files import to_json
+from filfl.runs.store import MODEL
+from filfl.runs.summary import summarize
+from filfl.selection import Selects
+from filfl.selection.own import OwnSelection
+from filfl.simulation.serial import SerialClients, samples_on
+from filfl.weights import FlatModel, Weights
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came out of a run."""
+
+    config: Config
+    records: list[dict[str, Any]]
+    summary: dict[str, Any]
+    model: nn.Module
+    """The network with the final weights."""
+    directory: Path | None
+    already_finished: bool = False
+
+    @property
+    def accuracy(self) -> list[float | None]:
+        """The test accuracy of every round; None where it was not tested."""
+        return [record["test_accuracy"] for record in self.records]
+
+
+def simulate(
+    config: Config | Mapping[str, Any] | str | Path,
+    *,
+    data: FederatedData | None = None,
+    model: Callable[[], nn.Module] | None = None,
+    loss: Loss | None = None,
+    metrics: Mapping[str, Metric] | None = None,
+    filter: Filter | None = None,
+    selection: Selects | None = None,
+    callbacks: Sequence[Callback] = (),
+    out: str | Path | None = None,
+    resume: bool = False,
+    say: Callable[[str], None] = print,
+) -> Result:
+    """Run federated learning with client filtering on this machine.
+
+    config: a `Config`, a table such as {"rounds": 20, "filter.name": "rgf"}, or a TOML file.
+    data: your own `FederatedData` instead of the config's.
+    model: a function that makes a new network, instead of the config's.
+    loss: (outputs, targets) -> mean loss over the batch; cross-entropy when unset.
+    metrics: {name: (outputs, targets) -> number} on the test set; accuracy when unset and targets are classes.
+    filter: (clients, reward, rng) -> `filfl.Filtering`, instead of the config's.
+    selection: (pool, k, ask, rng) -> ids, instead of the config's.
+    callbacks: functions (record, state) that are called after every round.
+    out: a directory for the run store; nothing is written when unset. resume: go on with the run that is there.
+    say: takes the sentences that a person should read, such as a refused checkpoint.
+    """
+    config = _config(config, data, model, filter, selection)
+    data = data.with_random_labels(config.data.noisy, config.seed) if data else config.data.load(config.seed)
+    config.check_against(data)
+    device = pick_device(config.execution.device)
+    with one_thread():
+        net = _network(config, data, model, device)
+        start = State(net.weights())
+        loss = loss or cross_entropy
+        metrics = {"accuracy": accuracy} if metrics is None and data.classes else metrics or {}
+        filter_data = data.with_filter_size(config.filter.size, config.seed)
+        filter_set = samples_on(device, data, filter_data.filter_x, filter_data.filter_y)
+        test_set = samples_on(device, data, data.test_x, data.test_y)
+
+        def reward(trained: Mapping[int, Tensor], w_t: Weights) -> AverageReward:
+            def loss_on_V(vector: Tensor) -> float:
+                return mean_loss(net, Weights(vector, w_t.integers), filter_set, loss)
+
+            empty = reward_of(loss_on_V(w_t.vector)) if config.filter.empty == "global" else 0.0
+            return AverageReward(trained, loss_on_V, empty)
+
+        def test(w: Weights) -> dict[str, Any]:
+            test_loss, scores = score(net, w, test_set, loss, metrics)
+            return {"test_accuracy": scores.get("accuracy"), "test_loss": test_loss, "metrics": scores}
+
+        _fits(test, start.w)
+        fl = FilFL(
+            seed=config.seed,
+            num_clients=data.num_clients,
+            clients=SerialClients(data, net, loss),
+            layout=net.layout,
+            availability=config.availability,
+            filter=filter or FILTERS.get(config.filter.name),
+            reward=reward,
+            when=config.filter.when,
+            h=config.filter.period,
+            n=config.filter.cap,
+            selection=selection or config.selection,
+            K=config.selection.k,
+            job=lambda t: _job(config, t),
+            aggregation=config.aggregation,
+        )
+        directory = Path(out) if out is not None else None
+        fingerprint = _fingerprint(config, data, net) if directory else ""
+        if directory and resume and (summary := finished(directory, fingerprint)):
+            net.module.load_state_dict(safetensors.torch.load_file(directory / MODEL))
+            return Result(config, read_run(directory).records, summary, net.module, directory, already_finished=True)
+        opened = open_store(directory, config, fingerprint, device, resume, say) if directory else nullcontext()
+        with opened as store:
+            every = config.evaluate.every
+            state, records = run_rounds(fl, start, config.rounds, test, every, callbacks, store)
+            summary = store.finish(net.layout.unflatten(state.w)) if store else summarize(records)
+        net.load(state.w)
+        return Result(config, records, summary, net.module, directory)
+
+
+def pick_device(name: str) -> torch.device:
+    """The device of this name; "auto" is CUDA where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f'execution.device = "{name}" cannot be used here: {reason}') from None
+    return device
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch compute with one thread, so that sums do not depend on the number of cores; then put it back."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _config(
+    config: Config | Mapping[str, Any] | str | Path,
+    data: FederatedData | None,
+    model: Callable[[], nn.Module] | None,
+    filter: Filter | None,
+    selection: Selects | None,
+) -> Config:
+    """The config of the run, in which what is given from Python stands as such."""
+    if isinstance(config, Config):
+        config = Config.from_table(config.table())  # checked again: it may have been made by hand
+    else:
+        changes: Mapping[str, Any] = config if isinstance(config, Mapping) else {}
+        experiment = Experiment({}) if isinstance(config, Mapping) else Experiment.load(config)
+        config = experiment.config(changes)
+    if data is not None:
+        config = dataclasses.replace(config, data=Arrays(noisy=config.data.noisy))
+    if model is not None:
+        config = dataclasses.replace(config, model=OwnModel())
+    if filter is not None:
+        config = dataclasses.replace(config, filter=dataclasses.replace(config.filter, name="own"))
+    elif config.filter.name == "own":
+        raise ConfigError('filter.name = "own" stands for a filter given from Python: filfl.simulate(..., filter=...)')
+    if selection is not None:
+        config = dataclasses.replace(config, selection=OwnSelection(k=config.selection.k))
+    elif isinstance(config.selection, OwnSelection):
+        raise ConfigError(
+            'selection.name = "own" stands for a selection given from Python: filfl.simulate(..., selection=...)'
+        )
+    return config
+
+
+def _network(
+    config: Config, data: FederatedData, model: Callable[[], nn.Module] | None, device: torch.device
+) -> FlatModel:
+    """The network with its initial weights w_1, which depend on the seed alone."""
+    with torch_seeded(stream(config.seed, SETUP, "initial-weights"), device):
+        module = model() if model else config.model.build(data.sample_shape, data.classes)
+        if not isinstance(module, nn.Module):
+            raise PluginError(f"model must be a function that makes an nn.Module (got {type(module).__name__})")
+        return FlatModel(module, device)
+
+
+def _fits(test: Callable[[Weights], Mapping[str, Any]], w: Weights) -> None:
+    """Try the model on the test set once, so that a model that does not fit the data is said before any round."""
+    try:
+        test(w)
+    except Exception as error:
+        raise PluginError(
+            f"the model, the loss or a metric does not fit the data: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _job(config: Config, t: int) -> Job:
+    training = config.training
+    return Job(
+        seed=config.seed,
+        round=t,
+        algorithm=config.algorithm,
+        epochs=training.epochs,
+        steps=training.steps,
+        batch=training.batch,
+        lr=training.lr_at(t),
+        momentum=training.momentum,
+        weight_decay=training.weight_decay,
+    )
+
+
+def _fingerprint(config: Config, data: FederatedData, net: FlatModel) -> str:
+    """Says which run this is: the same fingerprint gives the same records."""
+    layout = [(e.name, e.shape, str(e.dtype)) for e in net.layout.entries]
+    text = to_json([config.table(), data.fingerprint(), layout])
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,87 @@
+"""The `Clients` door on one machine, one client after the other."""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from filfl.algorithms.local_sgd import batches, local_sgd
+from filfl.clients import Failure, Job, Split, Update
+from filfl.data import FederatedData
+from filfl.evaluation import Loss, Samples, full_gradient, mean_loss
+from filfl.rng import stream, torch_seeded
+from filfl.weights import FlatModel, Weights
+
+Answer = TypeVar("Answer")
+
+
+class SerialClients:
+    """Simulated clients that take turns on one model. Whatever a client raises costs only itself its turn."""
+
+    def __init__(self, data: FederatedData, model: FlatModel, loss: Loss) -> None:
+        self._data = data
+        self._model = model
+        self._loss = loss
+        self._samples = samples_on(model.device, data, data.x, data.y)
+
+    def train(self, ids: Sequence[int], weights: Weights, job: Job) -> dict[int, Update | Failure]:
+        def train(k: int) -> Update:
+            return self._train(k, weights, job)
+
+        return {k: _attempt("training", train, k) for k in ids}
+
+    def losses(self, ids: Sequence[int], weights: Weights, split: Split) -> dict[int, float | Failure]:
+        def loss(k: int) -> float:
+            return mean_loss(self._model, weights, self._part(k, split), self._loss)
+
+        return {k: _attempt("its loss", loss, k) for k in ids}
+
+    def gradients(self, ids: Sequence[int], weights: Weights) -> dict[int, Tensor | Failure]:
+        def gradient(k: int) -> Tensor:
+            return full_gradient(self._model, weights, self._part(k, "train"), self._loss)
+
+        return {k: _attempt("its gradient", gradient, k) for k in ids}
+
+    def num_examples(self, ids: Sequence[int]) -> dict[int, int]:
+        return {k: int(self._data.num_train[k]) for k in ids}
+
+    def _train(self, k: int, weights: Weights, job: Job) -> Update:
+        samples = self._part(k, "train")
+        order = stream(job.seed, job.round, "batches", k)
+        with torch_seeded(stream(job.seed, job.round, "dropout", k), self._model.device):
+            train_loss = local_sgd(
+                self._model,
+                weights,
+                samples,
+                self._loss,
+                job.algorithm,
+                batches(len(samples), job.batch, job.epochs, job.steps, order),
+                lr=job.lr,
+                momentum=job.momentum,
+                weight_decay=job.weight_decay,
+            )
+        return Update(self._model.weights(), len(samples), train_loss)
+
+    def _part(self, k: int, split: Split) -> Samples:
+        start, middle, stop = self._data.offsets[k], self._data.train_ends[k], self._data.offsets[k + 1]
+        if split == "validation" and middle < stop:
+            return self._samples.part(middle, stop)
+        return self._samples.part(start, middle)
+
+
+def _attempt(what: str, ask: Callable[[int], Answer], k: int) -> Answer | Failure:
+    try:
+        return ask(k)
+    except Exception as error:
+        return Failure(f"{what} raised {type(error).__name__}: {error}")
+
+
+def samples_on(device: torch.device, data: FederatedData, x: object, y: object) -> Samples:
+    """Arrays of a federated dataset as samples on a device."""
+    return Samples(
+        torch.as_tensor(x).to(device),
+        torch.as_tensor(y).to(device),
+        torch.from_numpy(data.scale).to(device),
+        torch.from_numpy(data.shift).to(device),
+    )

@@ -1,0 +1,48 @@
+"""What the tests share: a small federated problem that trains in a blink."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import numpy as np
+import pytest
+
+from filfl import FederatedData
+
+# The machine that runs the tests may be busy: no deadline, and the same examples every time.
+hypothesis.settings.register_profile("filfl", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("filfl")
+
+SMALL: dict[str, Any] = {
+    "rounds": 4,
+    "data.clients": 12,
+    "availability.name": "redraw",
+    "availability.n": 8,
+    "availability.every": 2,
+    "filter.size": 40,
+    "filter.period": 2,
+    "selection.k": 3,
+    "model.hidden": [8],
+}
+
+
+@pytest.fixture
+def small() -> dict[str, Any]:
+    """Changes to the default config that make a run of a fraction of a second, on real digits."""
+    return dict(SMALL)
+
+
+@pytest.fixture
+def blobs() -> FederatedData:
+    """Three Gaussian blobs, with nine clients."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(3, size=270)
+    x = rng.normal(size=(270, 4)) + 2 * np.eye(3, 4)[y]
+    return FederatedData.from_arrays(x, y, np.arange(270) % 9)
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """The environment of a subprocess: ours, without colours, at home in a temporary folder."""
+    return {**os.environ, "NO_COLOR": "1", "COLUMNS": "120", "TERM": "dumb", "HOME": str(tmp_path)}

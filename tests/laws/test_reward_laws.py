@@ -1,0 +1,76 @@
+"""The reward of the real system: running sums, memory, and its rules."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from filfl.filtering import dgf, opt
+from filfl.filtering.reward import AverageReward
+
+subsets = st.lists(st.frozensets(st.integers(0, 5), min_size=1), min_size=1, max_size=30)
+
+
+@given(subsets, st.integers(0, 1000), st.sampled_from([torch.float32, torch.float64]))
+def test_running_sums_equal_direct_means(asked: list[frozenset[int]], seed: int, dtype: torch.dtype) -> None:
+    rng = np.random.default_rng(seed)
+    # Clients of wildly different size: subtracting a huge one must not take the digits of the others with it.
+    scales = 10.0 ** rng.integers(-12, 13, size=6)
+    weights = {k: torch.tensor(rng.normal(size=5) * scales[k], dtype=dtype) for k in range(6)}
+    before = {k: w.clone() for k, w in weights.items()}
+    means: list[torch.Tensor] = []
+
+    def remember(mean: torch.Tensor) -> float:
+        means.append(mean.clone())
+        return 1.0
+
+    R = AverageReward(weights, remember)
+    for subset in asked:
+        R(subset)
+    distinct = list(dict.fromkeys(asked))
+    assert R.evaluations == len(means) == len(distinct)
+    for subset, mean in zip(distinct, means, strict=True):
+        direct = torch.stack([weights[k].double() for k in sorted(subset)]).mean(dim=0)
+        largest = max(float(weights[k].abs().max()) for k in subset)
+        assert mean.dtype == dtype
+        assert torch.allclose(mean.double(), direct, rtol=1e-6, atol=1e-7 * largest)
+    assert all(torch.equal(weights[k], before[k]) for k in weights), "the clients' weights were changed"
+
+
+def constant(loss: float) -> AverageReward:
+    return AverageReward({1: torch.ones(2), 2: torch.zeros(2)}, lambda w: loss)
+
+
+@pytest.mark.parametrize(
+    ("loss", "reward"), [(2.5, 7.5), (0.0, 10.0), (10.0, 0.0), (37.0, 0.0), (math.nan, 0.0), (math.inf, 0.0)]
+)
+def test_reward_is_ten_minus_the_loss_cut_off_at_zero(loss: float, reward: float) -> None:
+    assert constant(loss)(frozenset({1})) == reward
+
+
+def test_the_empty_set_costs_nothing() -> None:
+    R = constant(1.0)
+    assert R(frozenset()) == 0.0
+    assert R.evaluations == 0
+    assert AverageReward({1: torch.ones(2)}, lambda w: 1.0, empty=8.25)(frozenset()) == 8.25
+
+
+def test_filters_on_the_real_reward_need_2n_minus_1_and_all_evaluations() -> None:
+    rng = np.random.default_rng(0)
+    weights = {k: torch.tensor(rng.normal(size=3)) for k in range(9)}
+    R = AverageReward(weights, lambda w: float(w.norm()))
+    dgf(list(weights), R)
+    assert R.evaluations == 2 * 9 - 1
+    opt(list(weights), R)
+    assert R.evaluations == 2**9 - 1
+
+
+def test_no_torch_is_imported_by_the_filters() -> None:
+    import subprocess
+    import sys
+
+    code = "import sys, filfl.filtering, filfl.filtering.reward; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,124 @@
+"""What must always hold of who is selected."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from filfl.selection.divfl import DivFL, distances
+from filfl.selection.facility_location import gain, lazy_greedy
+from filfl.selection.power_of_choice import PowerOfChoice
+from filfl.selection.random import Random, RandomWithReplacement
+
+
+@dataclass
+class Answers:
+    """Clients that answer what they are told to."""
+
+    loss: Mapping[int, float] = field(default_factory=dict)
+    gradient: Mapping[int, torch.Tensor] = field(default_factory=dict)
+    update: Mapping[int, torch.Tensor] = field(default_factory=dict)
+    examples: Mapping[int, int] = field(default_factory=dict)
+    asked: list[int] = field(default_factory=list)
+
+    def losses(self, ids: Sequence[int]) -> Mapping[int, float]:
+        self.asked = list(ids)
+        return {k: self.loss[k] for k in ids if k in self.loss}
+
+    def gradients(self, ids: Sequence[int]) -> Mapping[int, torch.Tensor]:
+        return {k: self.gradient[k] for k in ids}
+
+    def updates(self, ids: Sequence[int]) -> Mapping[int, torch.Tensor]:
+        return {k: self.update[k] for k in ids}
+
+    def num_examples(self, ids: Sequence[int]) -> Mapping[int, int]:
+        return {k: self.examples[k] for k in ids}
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+losses = st.dictionaries(st.integers(0, 50), st.one_of(st.floats(0, 9), st.integers(0, 3)), min_size=1)
+
+
+@given(losses, st.integers(1, 60))
+def test_power_of_choice_never_picks_a_lower_loss_over_a_higher_one(loss: dict[int, float], k: int) -> None:
+    chosen = PowerOfChoice()(sorted(loss), k, Answers(loss=loss), rng())
+    assert len(chosen) == len(set(chosen)) == min(k, len(loss))
+    left = [loss[i] for i in loss if i not in chosen]
+    assert min(loss[i] for i in chosen) >= max(left, default=-math.inf)
+
+
+@given(losses, st.integers(0, 100))
+def test_power_of_choice_asks_d_candidates(loss: dict[int, float], seed: int) -> None:
+    pool, answers = sorted(loss), Answers(loss=loss, examples=dict.fromkeys(loss, 3))
+    d = max(1, len(pool) // 2)
+    chosen = PowerOfChoice(d=d)(pool, 1, answers, rng(seed))
+    assert len(set(answers.asked)) == min(d, len(pool))
+    assert set(chosen) <= set(answers.asked) <= set(pool)
+
+
+def test_power_of_choice_draws_candidates_in_proportion_to_their_data() -> None:
+    answers = Answers(loss={0: 1.0, 1: 1.0}, examples={0: 9, 1: 1})
+    drawn = [PowerOfChoice(d=1)([0, 1], 1, answers, rng(seed))[0] for seed in range(2000)]
+    assert 0.08 < np.mean(drawn) < 0.12
+
+
+def test_power_of_choice_takes_who_answered_and_a_broken_number_last() -> None:
+    answers = Answers(loss={1: 0.5, 2: math.nan, 3: 2.0})
+    assert PowerOfChoice()([1, 2, 3, 4], 3, answers, rng()) == [3, 1, 2]
+
+
+@given(st.lists(st.integers(0, 99), unique=True, min_size=1), st.integers(1, 20), st.integers(0, 99))
+def test_random_selections(pool: list[int], k: int, seed: int) -> None:
+    chosen = Random()(pool, k, Answers(), rng(seed))
+    assert len(set(chosen)) == len(chosen) == min(k, len(pool)) and set(chosen) <= set(pool)
+    drawn = RandomWithReplacement()(pool, k, Answers(), rng(seed))
+    assert len(drawn) == k and set(drawn) <= set(pool)
+
+
+def plain_greedy(D: np.ndarray, k: int) -> list[int]:
+    """Facility location as the textbook has it: try everyone, every time."""
+    nearest, chosen = np.full(len(D), D.max(initial=0.0)), []
+    for _ in range(min(k, len(D))):
+        left = [i for i in range(len(D)) if i not in chosen]
+        best = max(left, key=lambda i: (gain(D, nearest, i), -i))
+        chosen.append(best)
+        nearest = np.minimum(nearest, D[:, best])
+    return chosen
+
+
+@given(st.integers(1, 12), st.integers(1, 12), st.integers(0, 10_000), st.booleans())
+def test_lazy_greedy_is_plain_greedy(n: int, k: int, seed: int, ties: bool) -> None:
+    points = rng(seed).integers(3, size=(n, 2)).astype(float) if ties else rng(seed).normal(size=(n, 2))
+    D = distances([torch.tensor(p) for p in points])
+    assert lazy_greedy(D, k) == plain_greedy(D, k)
+
+
+@given(st.integers(1, 8), st.integers(1, 20), st.integers(0, 999))
+def test_distances_are_euclidean(n: int, d: int, seed: int) -> None:
+    points = torch.tensor(rng(seed).normal(size=(n, d)), dtype=torch.float32)
+    direct = (points[:, None].double() - points[None].double()).norm(dim=-1)
+    assert np.allclose(distances(list(points)), direct.numpy(), atol=1e-6)
+
+
+@pytest.mark.parametrize("of", ["gradients", "updates"])
+def test_divfl_takes_one_of_each_kind(of: str) -> None:
+    # Two clients near (0, 0), three near (9, 0), one at (0, 9): three choices must take one of each.
+    points = {1: (0, 0), 2: (0, 0.1), 3: (9, 0), 4: (9, 0.1), 5: (9, 0.2), 6: (0, 9)}
+    vectors = {k: torch.tensor(p, dtype=torch.float32) for k, p in points.items()}
+    for seed in range(5):
+        chosen = set(DivFL(of=of)(sorted(points), 3, Answers(gradient=vectors, update=vectors), rng(seed)))
+        assert len(chosen & {1, 2}) == len(chosen & {3, 4, 5}) == len(chosen & {6}) == 1
+
+
+def test_divfl_chooses_by_chance_among_clients_about_whom_nothing_is_known() -> None:
+    unknown = {k: torch.zeros(3) for k in range(20)}
+    first = {DivFL(of="updates")(list(unknown), 2, Answers(update=unknown), rng(seed))[0] for seed in range(40)}
+    assert len(first) > 5
