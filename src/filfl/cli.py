@@ -48,7 +48,8 @@ def _root(
 @app.command()
 def demo(out: Out = None, seeds: Seeds = None, jobs: Jobs = None, resume: Resume = False) -> None:
     """See in a minute or two what client filtering does: six ways of training, a table and a picture."""
-    from filfl.commands import compare_command, console
+    from filfl.commands.compare import compare_command
+    from filfl.commands.terminal import console
 
     directory = compare_command("demo", None, out, [], seeds, jobs, None, resume)
     console.print(
@@ -66,7 +67,7 @@ def demo(out: Out = None, seeds: Seeds = None, jobs: Jobs = None, resume: Resume
 @app.command()
 def run(config: ConfigFile, set_: Set = None, out: Out = None, resume: Resume = False) -> None:
     """Make one run of a config."""
-    from filfl.commands import run_command
+    from filfl.commands.run import run_command
 
     run_command(config, set_ or [], out, resume)
 
@@ -86,7 +87,7 @@ def compare(
     resume: Resume = False,
 ) -> None:
     """Run the arms of a config with several seeds each, and compare them in a table and pictures."""
-    from filfl.commands import compare_command
+    from filfl.commands.compare import compare_command
 
     compare_command(config, arm, out, set_ or [], seeds, jobs, target, resume)
 
@@ -94,7 +95,7 @@ def compare(
 @app.command("list")
 def list_() -> None:
     """Show what can be plugged in, with one line each."""
-    from filfl.commands import list_command
+    from filfl.commands.catalogue import list_command
 
     list_command()
 

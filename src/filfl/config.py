@@ -204,7 +204,10 @@ class Config(Root):
             problems.append(f"selection.k must be between 1 and the {N} clients of the data (got {self.selection.k})")
         if self.filter.name != "none":
             if m == 0:
-                problems.append("the server's filtering set is empty: raise data.filtering, or set filter.name to none")
+                problems.append(
+                    "the server's filtering set is empty: raise data.filtering (from Python: the argument `filtering` "
+                    "of FederatedData.from_arrays), or set filter.name to none"
+                )
             elif self.filter.size is not None and self.filter.size > m:
                 problems.append(
                     f"filter.size must be between 1 and the {m} samples of the server's filtering set "

@@ -47,7 +47,7 @@ NonNegative = Annotated[float, Range(at_least=0)]
 
 
 class _Misfit(Exception):
-    """A value that an option cannot take; the text says what it can."""
+    """A value that an option cannot take."""
 
 
 def read(cls: type[T], table: Mapping[str, Any], where: str, also_known: Iterable[str] = ()) -> T:
@@ -60,7 +60,8 @@ def read(cls: type[T], table: Mapping[str, Any], where: str, also_known: Iterabl
         if name in table:
             try:
                 values[name] = _convert(table[name], hints[name])
-            except _Misfit as allowed:
+            except _Misfit:
+                allowed = _allowed(hints[name])
                 problems.append(f"{dotted(where, name)} must be {allowed} (got {show(table[name])})")
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
             problems.append(f"{dotted(where, name)} is missing: it must be {_allowed(hints[name])}")
@@ -109,7 +110,7 @@ def _convert(value: Any, hint: Any) -> Any:
     if origin is Annotated:
         converted = _convert(value, args[0])
         if converted is not None and any(converted not in r for r in args[1:] if isinstance(r, Range)):
-            raise _Misfit(_allowed(hint))
+            raise _Misfit
         return converted
     if origin in (Union, types.UnionType):
         if value is None and type(None) in args:
@@ -125,7 +126,7 @@ def _convert(value: Any, hint: Any) -> Any:
         return int(value)
     if hint in (str, bool) and isinstance(value, hint):
         return value
-    raise _Misfit(_allowed(hint))
+    raise _Misfit
 
 
 def _allowed(hint: Any) -> str:

@@ -30,10 +30,7 @@ def algorithm_2(
         a = R(frozenset(X | {u})) - R(frozenset(X))
         b = R(frozenset(Y - {u})) - R(frozenset(Y))
         a_, b_ = max(a, 0), max(b, 0)
-        if chi == "D":
-            p = 1 if a > b else 0
-        else:
-            p = 1 if a_ == b_ == 0 else a_ / (a_ + b_)
+        p = int(a > b) if chi == "D" else 1 if a_ == b_ == 0 else a_ / (a_ + b_)
         if rng.random() < p:
             X = X | {u}
         else:

@@ -71,7 +71,7 @@ class FederatedData:
         client_ids: ArrayLike,
         *,
         test: float | Pair = 0.2,
-        filtering: float | Pair = 0.05,
+        filtering: float | Pair = 0.1,
         validation: float = 0.1,
         seed: int = 0,
         scale: ArrayLike = 1 / 255,

@@ -1,0 +1,50 @@
+"""`filfl compare` and `filfl demo`: arms x seeds, a table and pictures."""
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from filfl.commands.terminal import console, default_directory, stopped
+from filfl.compare import make_plan, run_plan
+from filfl.experiment import Experiment, parse_arm, parse_changes
+from filfl.progress import RunsShown
+from filfl.report.comparison import report_comparison
+from filfl.report.table import rich_table
+
+
+def compare_command(
+    source: str,
+    arms: Sequence[str] | None,
+    out: Path | None,
+    pairs: Sequence[str],
+    seeds: int | None,
+    jobs: int | None,
+    target: float | None,
+    resume: bool,
+) -> Path:
+    experiment = Experiment.load(source)
+    if arms:
+        experiment = dataclasses.replace(experiment, arms=tuple(parse_arm(arm) for arm in arms))
+    changes = parse_changes(pairs)
+    name = experiment.config(changes).name
+    directory = out or default_directory(name, resume)
+    plan = make_plan(experiment, directory, seeds or experiment.compare.seeds, changes)
+    jobs = min(jobs or os.cpu_count() or 1, len(plan.tasks))
+    title = experiment.compare.title or name
+    size = f"{len(plan.arms)} arms x {len(plan.seeds)} seeds = {len(plan.tasks)} runs, {jobs} at a time"
+    console.print(f"[bold]{title}[/]: {size}", highlight=False)
+    try:
+        with RunsShown(console, {task.directory: task.table["rounds"] for task in plan.tasks}) as shown:
+            run_plan(plan, jobs, resume, shown, console.print)
+    except KeyboardInterrupt:
+        given = [*(f"--arm {arm}" for arm in arms or []), *(f"--set {pair}" for pair in pairs)]
+        given += [f"--seeds {seeds}"] if seeds else []
+        stopped(["filfl", "compare", source, *given], directory)
+    target = experiment.compare.target if target is None else target
+    comparison = report_comparison(plan, f"{title} ({len(plan.seeds)} seeds)", target, experiment.compare.at)
+    console.print(rich_table(comparison.title, comparison.statistics, comparison.target, comparison.seeds))
+    console.print(f"table     {comparison.table}", highlight=False, soft_wrap=True)
+    for path in comparison.pictures:
+        console.print(f"picture   {path}", highlight=False, soft_wrap=True)
+    return directory

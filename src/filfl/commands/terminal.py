@@ -1,0 +1,33 @@
+"""What the commands share: the console, where results go, and how to stop."""
+
+import sys
+from collections.abc import Sequence
+from itertools import count
+from pathlib import Path
+from typing import NoReturn
+
+import typer
+from rich.console import Console
+
+STOPPED = 130
+"""The exit code of a command that Ctrl-C ended."""
+
+console = Console(width=None if sys.stdout.isatty() else 120)
+
+
+def default_directory(name: str, resume: bool) -> Path:
+    """The first free one of runs/NAME, runs/NAME-2, ...; to resume, the last that is there."""
+    candidates = (Path("runs") / (name if i == 1 else f"{name}-{i}") for i in count(1))
+    previous = None
+    for candidate in candidates:
+        if not candidate.exists():
+            return previous if resume and previous else candidate
+        previous = candidate
+    raise AssertionError("count() does not end")
+
+
+def stopped(command: Sequence[str], directory: Path) -> NoReturn:
+    """Say how to go on after Ctrl-C, and end."""
+    console.print("\nStopped. Nothing is lost; go on with:", style="yellow")
+    console.print(f"  {' '.join(command)} --out {directory} --resume", highlight=False, soft_wrap=True)
+    raise typer.Exit(STOPPED)

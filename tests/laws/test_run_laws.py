@@ -1,0 +1,119 @@
+"""What must always hold of whole runs: determinism, the meaning of no filter, and clean hands."""
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import filfl
+from filfl.runs.files import to_json
+
+
+def records(result: filfl.Result) -> str:
+    return "\n".join(map(to_json, result.records))
+
+
+def weights(result: filfl.Result) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in result.model.state_dict().values()])
+
+
+def test_same_config_and_seed_give_the_same_bytes_whatever_ran_before(small: dict[str, Any]) -> None:
+    first = filfl.simulate(small)
+    torch.manual_seed(99)
+    np.random.seed(99)
+    random.seed(99)
+    filfl.simulate({**small, "seed": 5, "filter.name": "rgf"})
+    torch.set_num_threads(max(1, torch.get_num_threads() - 1))
+    again = filfl.simulate(small)
+    assert records(first) == records(again)
+    assert torch.equal(weights(first), weights(again))
+
+
+def test_another_seed_gives_other_participation_and_another_start(small: dict[str, Any]) -> None:
+    a, b = filfl.simulate(small), filfl.simulate({**small, "seed": 1})
+    for key in ("available", "selected"):
+        assert [r[key] for r in a.records] != [r[key] for r in b.records]
+    assert a.accuracy != b.accuracy
+
+
+def test_global_generators_and_threads_are_left_as_they_were(small: dict[str, Any]) -> None:
+    dropout = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(64, 10))
+    torch.manual_seed(7)
+    state, threads = torch.get_rng_state(), torch.get_num_threads()
+    legacy, plain = np.random.get_state()[1].tolist(), random.getstate()
+    filfl.simulate({**small, "rounds": 2}, model=lambda: dropout)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert np.random.get_state()[1].tolist() == legacy
+    assert random.getstate() == plain
+    assert torch.get_num_threads() == threads
+
+
+def test_dropout_draws_from_its_own_stream(small: dict[str, Any]) -> None:
+    def model() -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(64, 10))
+
+    torch.manual_seed(1)
+    first = filfl.simulate(small, model=model)
+    torch.manual_seed(2)
+    assert records(first) == records(filfl.simulate(small, model=model))
+
+
+@pytest.mark.parametrize("selection", ["random", "random-with-replacement", "power-of-choice", "divfl"])
+@pytest.mark.parametrize("when", ["algorithm-1", "figure-2"])
+def test_no_filter_is_the_keep_all_filter_bit_for_bit(small: dict[str, Any], selection: str, when: str) -> None:
+    config = {**small, "selection.name": selection, "filter.when": when}
+    without = filfl.simulate({**config, "filter.name": "none"})
+    keeping = filfl.simulate({**config, "filter.name": "keep-all"})
+    assert torch.equal(weights(without), weights(keeping))
+    for key in ("available", "filtered", "selected", "test_loss", "test_accuracy", "train_loss"):
+        assert [r[key] for r in without.records] == [r[key] for r in keeping.records], key
+    assert not any(r["did_filter"] for r in without.records) and keeping.records[0]["did_filter"]
+    assert without.summary["uplink_bytes"] < keeping.summary["uplink_bytes"]
+
+
+def test_fedprox_without_mu_is_fedavg_bit_for_bit(small: dict[str, Any]) -> None:
+    fedavg = filfl.simulate(small)
+    fedprox = filfl.simulate({**small, "algorithm.name": "fedprox", "algorithm.mu": 0.0})
+    assert records(fedavg) == records(fedprox)
+    assert torch.equal(weights(fedavg), weights(fedprox))
+
+
+def test_the_arms_of_a_seed_share_split_availability_and_initial_weights(small: dict[str, Any]) -> None:
+    starts = []
+    runs = []
+    for name in ("none", "dgf", "rgf"):
+        small["filter.name"] = name
+        result = filfl.simulate({**small, "training.lr": 1e-30})  # so small that the weights stay as they were
+        starts.append(weights(result))
+        runs.append([r["available"] for r in filfl.simulate(small).records])
+    assert torch.equal(starts[0], starts[1]) and torch.equal(starts[1], starts[2])
+    assert runs[0] == runs[1] == runs[2]
+
+
+@pytest.mark.parametrize("empty", ["zero", "global"])
+def test_the_recorded_rewards_are_those_of_the_models(blobs: filfl.FederatedData, empty: str) -> None:
+    result = filfl.simulate({"rounds": 3, "selection.k": 9, "filter.period": 1, "filter.empty": empty}, data=blobs)
+    for record in result.records:
+        assert record["reward_filtered"] == record["reward_selected"], "of K or fewer all are selected"
+        trace = record["trace"]
+        assert record["evaluations"] == 2 * len(trace) - 1
+        # The marginal gains of who was kept add up to R(S^f) - R({}).
+        gained = sum(step["a"] for step in trace if step["kept"])
+        start = record["reward_filtered"] - gained
+        assert start == pytest.approx(0.0, abs=1e-5) if empty == "zero" else start > 5
+    if empty == "zero":
+        assert result.records[0]["trace"][0]["kept"], "with R({}) = 0 the first in the order is nearly always kept"
+
+
+def test_opt_is_at_least_as_good_as_every_other_filter(blobs: filfl.FederatedData) -> None:
+    found = {
+        name: filfl.simulate({"rounds": 1, "selection.k": 2, "filter.name": name}, data=blobs).records[0]
+        for name in ("opt", "dgf", "rgf", "keep-all")
+    }
+    best = found["opt"]["reward_filtered"]
+    assert found["opt"]["evaluations"] == 2**9 - 1
+    assert all(best >= record["reward_filtered"] for record in found.values())
+    assert {record["reward_all"] for record in found.values()} == {found["opt"]["reward_all"]}

@@ -1,0 +1,63 @@
+"""Who is here: by formula, and by nothing but round and seed."""
+
+import numpy as np
+import pytest
+
+from filfl.availability import AVAILABILITIES
+from filfl.availability.always import Always
+from filfl.availability.diurnal import Diurnal
+from filfl.availability.lognormal import Lognormal
+from filfl.availability.redraw import Redraw
+
+EXAMPLES = [Always(), Redraw(n=7, every=5), Diurnal(), Lognormal()]
+
+
+def test_there_is_an_example_of_each() -> None:
+    assert {type(example) for example in EXAMPLES} == set(AVAILABILITIES.values())
+
+
+@pytest.mark.parametrize("availability", EXAMPLES, ids=lambda a: type(a).__name__)
+def test_availability_is_a_function_of_round_and_seed(availability) -> None:
+    forwards = [availability(t, 20, 1).tolist() for t in range(1, 13)]
+    backwards = [availability(t, 20, 1).tolist() for t in reversed(range(1, 13))][::-1]
+    assert forwards == backwards
+    for ids in forwards:
+        assert ids == sorted(set(ids)) and set(ids) <= set(range(20))
+    if not isinstance(availability, Always):
+        assert forwards != [availability(t, 20, 2).tolist() for t in range(1, 13)]
+
+
+def test_redraw_changes_at_multiples_and_only_there() -> None:
+    S = {t: Redraw(n=7, every=5)(t, 40, 0).tolist() for t in range(1, 16)}
+    assert S[1] == S[2] == S[3] == S[4] != S[5] == S[9] != S[10] == S[14] != S[15]
+    assert all(len(ids) == 7 for ids in S.values())
+    assert Redraw(n=7, every=1)(1, 40, 0).tolist() != Redraw(n=7, every=1)(2, 40, 0).tolist()
+
+
+def share_of_rounds(availability, num_clients: int = 200, rounds: int = 400) -> np.ndarray:
+    there = np.zeros((rounds, num_clients))
+    for t in range(1, rounds + 1):
+        there[t - 1, availability(t, num_clients, 0)] = 1
+    return there
+
+
+def test_diurnal_clients_sleep_once_a_day() -> None:
+    there = share_of_rounds(Diurnal(mean=0.5, amplitude=0.5, period=24), rounds=480)
+    assert there.mean() == pytest.approx(0.5, abs=0.02)
+    by_hour = there.reshape(20, 24, 200).mean(axis=0)
+    assert (by_hour.max(axis=0) > 0.8).all() and (by_hour.min(axis=0) < 0.2).all()
+    # A shift of half a day turns presence into absence.
+    assert np.corrcoef(by_hour.ravel(), np.roll(by_hour, 12, axis=0).ravel())[0, 1] < -0.8
+
+
+def test_diurnal_without_amplitude_is_a_coin() -> None:
+    there = share_of_rounds(Diurnal(mean=0.3, amplitude=0.0))
+    assert there.mean(axis=0) == pytest.approx(0.3, abs=0.12)
+
+
+def test_lognormal_reliability() -> None:
+    assert share_of_rounds(Lognormal(sigma=0.0), rounds=5).all()
+    p = share_of_rounds(Lognormal(sigma=0.7)).mean(axis=0)
+    assert p.max() == 1.0
+    log_c = np.log(p[p > 0])
+    assert np.std(log_c) == pytest.approx(0.7, abs=0.1)

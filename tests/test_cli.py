@@ -1,0 +1,180 @@
+"""The command line, as a person types it: real processes, real files."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+CONFIG = """
+name = "tiny"
+rounds = 6
+[data]
+clients = 12
+[model]
+hidden = [8]
+[availability]
+name = "redraw"
+n = 8
+[filter]
+size = 40
+[selection]
+k = 3
+[arms.none]
+"filter.name" = "none"
+[arms.dgf]
+[arms.rgf]
+"filter.name" = "rgf"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "tiny.toml").write_text(CONFIG)
+    return tmp_path
+
+
+@pytest.fixture
+def filfl(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """The command in this process: what it prints, after a check of its exit code."""
+    from filfl.cli import main
+
+    monkeypatch.chdir(folder)
+
+    def call(*arguments: str, code: int = 0) -> str:
+        monkeypatch.setattr(sys, "argv", ["filfl", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        shown = "".join(capsys.readouterr())
+        assert (ended.value.code or 0) == code, shown
+        return shown
+
+    return call
+
+
+@pytest.fixture
+def filfl_process(folder: Path, environment: dict[str, str]):
+    """The command in a process of its own."""
+
+    def call(*arguments: str, code: int = 0) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "filfl.cli", *arguments],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+        return done.stdout + done.stderr
+
+    return call
+
+
+def test_version_and_help(filfl) -> None:
+    assert re.fullmatch(r"filfl \d+\.\d+\.\d+\n", filfl("--version"))
+    assert all(command in filfl("--help") for command in ("demo", "run", "compare", "list"))
+
+
+def test_help_does_not_import_torch(environment: dict[str, str]) -> None:
+    code = "import sys; sys.argv = ['filfl', '--help']; import filfl.cli, atexit; "
+    code += "atexit.register(lambda: print('torch' in sys.modules, 'numpy' in sys.modules)); filfl.cli.main()"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("False False\n")
+
+
+def test_list_has_a_line_for_everything(filfl) -> None:
+    from filfl.config import FILTER_NAMES, REGISTRIES
+
+    shown = filfl("list")
+    for names in (*REGISTRIES.values(), FILTER_NAMES):
+        for name in names:
+            assert re.search(rf"^ *{re.escape(name)} +\S+", shown, re.MULTILINE), name
+
+
+def test_run_prints_plain_lines_and_stores_the_run(filfl_process, filfl, folder: Path) -> None:
+    shown = filfl_process("run", "tiny.toml", "--set", "rounds=4")
+    assert len(re.findall(r"^round +\d/4  accuracy +0\.\d{3}  \|S\^f\| +\d+", shown, re.MULTILINE)) == 4
+    assert "Everything about this run is in runs/tiny" in shown
+    assert len((folder / "runs" / "tiny" / "rounds.jsonl").read_text().splitlines()) == 4
+    assert "runs/tiny-2" in filfl("run", "tiny.toml"), "a second run does not touch the first"
+
+
+def test_resume_on_a_finished_run_says_so(filfl) -> None:
+    filfl("run", "tiny.toml", "--out", "here")
+    assert "finished already" in filfl("run", "tiny.toml", "--out", "here", "--resume")
+    assert "error: here already holds a run: add --resume" in filfl("run", "tiny.toml", "--out", "here", code=1)
+    assert "error: here holds a run with another config (seed" in filfl(
+        "run", "tiny.toml", "--out", "here", "--resume", "--set", "seed=3", code=1
+    )
+
+
+def test_mistakes_end_in_a_sentence(filfl, folder: Path) -> None:
+    (folder / "typo.toml").write_text("[filter]\nperoid = 3\n")
+    assert "error: unknown key filter.peroid; did you mean filter.period?" in filfl("run", "typo.toml", code=2)
+    assert "error: there is no file absent.toml" in filfl("run", "absent.toml", code=2)
+    assert "error: selection.k must be" in filfl("run", "tiny.toml", "--set", "selection.k=9", code=2)
+    assert "error: write key=value" in filfl("run", "tiny.toml", "--set", "oops", code=2)
+    assert "error: unknown key filter.peroid" in filfl("compare", "typo.toml", "--arm", "x:filter.name=dgf", code=2)
+    (folder / "alone.toml").write_text("rounds = 3")
+    assert "error: there is nothing to compare" in filfl("compare", "alone.toml", code=2)
+    assert "error: arms.x: filter.name must be one of" in filfl(
+        "compare", "alone.toml", "--arm", "x:filter.name=best", code=2
+    )
+    assert not (folder / "runs").exists()
+
+
+def test_compare_makes_a_table_and_pictures(filfl_process, filfl, folder: Path) -> None:
+    shown = filfl_process("compare", "tiny.toml", "--seeds", "2", "--target", "0.2", "--out", "c", "--jobs", "2")
+    for arm in ("none", "dgf", "rgf"):
+        assert re.search(rf"^ *{arm} +0\.\d+ ± 0\.\d+", shown, re.MULTILINE)
+    for name in ("comparison", "accuracy", "test-loss", "train-loss", "filtered"):
+        assert (folder / "c" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    facts = json.loads((folder / "c" / "comparison.json").read_text())
+    assert [arm["arm"] for arm in facts["arms"]] == ["none", "dgf", "rgf"]
+    assert facts["target"] == 0.2 and facts["arms"][0]["welch_p"] is None
+    again = filfl_process("compare", "tiny.toml", "--seeds", "2", "--target", "0.2", "--out", "c", "--resume")
+    assert json.loads((folder / "c" / "comparison.json").read_text()) == facts
+    assert "6/6" in again
+    assert "error: c is not empty: add --resume" in filfl("compare", "tiny.toml", "--out", "c", code=1)
+    assert "holds another comparison" in filfl("compare", "tiny.toml", "--out", "c", "--resume", "--seeds", "3", code=1)
+
+
+def test_a_comparison_and_a_single_run_agree(filfl_process, filfl, folder: Path) -> None:
+    filfl_process("compare", "tiny.toml", "--seeds", "1", "--out", "c", "--arm", "a:filter.name=rgf", "--jobs", "1")
+    filfl("run", "tiny.toml", "--set", "filter.name=rgf", "--out", "r")
+    assert (folder / "c/a/seed-0/rounds.jsonl").read_bytes() == (folder / "r/rounds.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize("command", ["run", "compare"])
+def test_ctrl_c_stops_cleanly_and_says_how_to_resume(command: str, folder: Path, environment: dict[str, str]) -> None:
+    where = folder / "out"
+    arguments = [sys.executable, "-m", "filfl.cli", command, "tiny.toml", "--set", "rounds=100000", "--out", "out"]
+    process = subprocess.Popen(
+        arguments,
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        deadline = time.monotonic() + 120
+        while not any(path.stat().st_size for path in where.rglob("rounds.jsonl")) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the command and its workers
+        shown, _ = process.communicate(timeout=60)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    assert process.returncode == 130, shown
+    assert "Traceback" not in shown
+    assert f"filfl {command} tiny.toml --set rounds=100000" in shown and "--out out --resume" in shown

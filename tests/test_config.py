@@ -1,0 +1,196 @@
+"""Configs: what is right is kept to the letter, what is wrong is named with its key."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import filfl
+from filfl.config import FILTER_NAMES, REGISTRIES, Config
+from filfl.errors import ConfigError
+from filfl.experiment import Experiment, override, parse_arm, parse_changes, shipped_names
+
+NEEDED = {"redraw": {"n": 5}}
+
+
+def config(changes: dict[str, Any]) -> Config:
+    return Experiment({}).config(changes)
+
+
+@pytest.mark.parametrize(
+    ("section", "name"), [(section, name) for section, registry in REGISTRIES.items() for name in registry]
+)
+def test_every_plugin_survives_the_way_to_toml_and_back(section: str, name: str) -> None:
+    import tomllib
+
+    import tomli_w
+
+    made = Config.from_table({section: {"name": name, **NEEDED.get(name, {})}})
+    written = tomli_w.dumps(made.table())
+    assert Config.from_table(tomllib.loads(written)) == made
+    assert made.table()[section]["name"] == name
+
+
+@given(
+    st.fixed_dictionaries(
+        {
+            "rounds": st.integers(1, 9),
+            "data.alpha": st.floats(0.01, 99),
+            "filter.name": st.sampled_from(FILTER_NAMES),
+            "selection.name": st.sampled_from(sorted(REGISTRIES["selection"])),
+            "algorithm.name": st.just("fedprox"),
+            "algorithm.mu": st.floats(0, 3),
+            "training.steps": st.integers(1, 9),
+        }
+    )
+)
+def test_a_complete_table_gives_the_config_back(changes: dict[str, Any]) -> None:
+    made = config(changes)
+    assert Config.from_table(made.table()) == made
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"selektion.k": 3}, "unknown key selektion; did you mean selection?"),
+        ({"selection.kk": 3}, "unknown key selection.kk; did you mean selection.k?"),
+        ({"round": 3}, "unknown key round; did you mean rounds?"),
+        ({"filter.perod": 3}, "unknown key filter.perod; did you mean filter.period?"),
+        ({"filter.name": "dfg"}, 'filter.name must be one of none, keep-all, dgf, rgf, opt, own (got "dfg"); did you'),
+        ({"selection.name": "poc"}, "selection.name must be one of random, random-with-replacement, power-of-choice"),
+        ({"data.name": "mnist"}, 'did you mean "mnist5k"?'),
+        ({"filter.period": 0}, "filter.period must be a whole number of at least 1 (got 0)"),
+        ({"data.alpha": 0}, "data.alpha must be a number above 0 (got 0)"),
+        ({"data.alpha": -1.5}, "data.alpha must be a number above 0 (got -1.5)"),
+        ({"data.alpha": float("nan")}, "data.alpha must be a number above 0 (got nan)"),
+        ({"data.noisy": 1.2}, "data.noisy must be a number between 0 and 1 (got 1.2)"),
+        ({"rounds": 2.5}, "rounds must be a whole number of at least 1 (got 2.5)"),
+        ({"rounds": True}, "rounds must be a whole number of at least 1 (got true)"),
+        ({"rounds": "ten"}, 'rounds must be a whole number of at least 1 (got "ten")'),
+        ({"filter.when": "always"}, 'filter.when must be one of algorithm-1, figure-2 (got "always")'),
+        ({"selection.k": 80}, "selection.k must be between 1 and data.clients = 20 (got 80)"),
+        (
+            {"availability.name": "redraw", "availability.n": 4},
+            "selection.k must be between 1 and the 4 available clients (got 5)",
+        ),
+        (
+            {"availability.name": "redraw", "availability.n": 50},
+            "availability.n must be between 1 and data.clients = 20",
+        ),
+        ({"availability.name": "redraw"}, "availability.n is missing: it must be a whole number of at least 1"),
+        ({"filter.cap": 3}, "selection.k must be between 1 and filter.cap = 3 (got 5)"),
+        ({"selection.name": "power-of-choice", "selection.d": 3}, "selection.d must be at least selection.k = 5"),
+        ({"selection.d": 9}, "selection.d belongs to power-of-choice, not to random: remove it"),
+        ({"training.epochs": 2, "training.steps": 3}, "training.epochs = 2 and training.steps = 3: set only one"),
+        ({"training.schedule": "step"}, "needs training.factor and training.every"),
+        ({"training.schedule": "inverse"}, "needs training.beta"),
+        ({"model.hidden": [8, 0]}, "model.hidden must be a list, each item a whole number of at least 1"),
+        ({"filter": "dgf"}, 'filter is a section: write filter.name = "dgf"'),
+        ({"execution": "serial"}, 'execution is a section: write execution.mode = "serial"'),
+        ({"execution.device": 3}, "execution.device must be a text (got 3)"),
+    ],
+)
+def test_mistakes_are_named_with_key_value_and_what_is_allowed(changes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        config(changes)
+    assert sentence in str(error.value)
+
+
+def test_every_mistake_is_told_at_once() -> None:
+    with pytest.raises(ConfigError) as error:
+        config({"rounds": 0, "data.alpha": 0, "filter.siz": 3})
+    assert len(error.value.problems) == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"filter.size": 5000}, "filter.size must be between 1 and the 143 samples"),
+        ({"data.filtering": 0.0}, "the server's filtering set is empty"),
+        ({"filter.name": "opt", "data.clients": 21}, "set filter.cap to 20 or less"),
+        ({"data.clients": 9000}, "cannot have data.min_size = 10 samples each"),
+        ({"execution.device": "cuda:99"}, 'execution.device = "cuda:99" cannot be used here'),
+        ({"execution.device": "gpu"}, 'execution.device = "gpu" cannot be used here'),
+        ({"data.name": "arrays"}, "data given from Python"),
+        ({"model.name": "own"}, "a model given from Python"),
+        ({"filter.name": "own"}, "a filter given from Python"),
+        ({"selection.name": "own"}, "a selection given from Python"),
+    ],
+)
+def test_what_only_the_data_or_the_machine_can_tell_is_refused_before_any_round(
+    changes: dict[str, Any], sentence: str, tmp_path: Path
+) -> None:
+    with pytest.raises(filfl.FilflError) as error:
+        filfl.simulate(changes, out=tmp_path / "run")
+    assert sentence in str(error.value)
+    assert not (tmp_path / "run").exists(), "nothing was written"
+
+
+def test_own_data_is_checked_too(blobs: filfl.FederatedData) -> None:
+    with pytest.raises(ConfigError, match=r"selection.k must be between 1 and the 9 clients of the data"):
+        filfl.simulate({"selection.k": 10}, data=blobs)
+    with pytest.raises(ConfigError, match=r"availability.n must be between 1 and the 9 clients"):
+        filfl.simulate({"availability.name": "redraw", "availability.n": 15}, data=blobs)
+
+
+def test_changing_a_plugin_drops_the_options_of_the_old_one() -> None:
+    base = {"selection": {"name": "power-of-choice", "k": 3, "d": 9}, "training": {"epochs": 2}}
+    assert override(base, {"selection.name": "random"})["selection"] == {"name": "random", "k": 3}
+    assert override(base, {"training.steps": 7})["training"] == {"steps": 7}
+    assert base["selection"]["d"] == 9, "the base is left alone"
+
+
+def test_changes_from_the_command_line() -> None:
+    assert parse_changes(
+        ["selection.k=5", "filter.name=rgf", "data.noisy = 0.5", 'name="x=y"', "model.hidden=[3, 4]"]
+    ) == {
+        "selection.k": 5,
+        "filter.name": "rgf",
+        "data.noisy": 0.5,
+        "name": "x=y",
+        "model.hidden": [3, 4],
+    }
+    arm = parse_arm("dgf:filter.name=dgf,selection.k=3,against=none")
+    assert (arm.name, arm.changes, arm.against) == ("dgf", {"filter.name": "dgf", "selection.k": 3}, "none")
+    for wrong in ("selection.k", "=3"):
+        with pytest.raises(ConfigError, match="write key=value"):
+            parse_changes([wrong])
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("rounds = ", "is not valid TOML"),
+        ("[arms]\nx = 3", "arms.x is a section"),
+        ("arms = 3", "arms is a section"),
+        ('[arms.x]\n"filter.nam" = "dgf"', "arms.x: unknown key filter.nam; did you mean filter.name?"),
+        ('[arms.x]\nagainst = "y"', "arms.x: against must be one of x"),
+        ("[compare]\nseed = 3", "unknown key compare.seed; did you mean compare.seeds?"),
+        ("rounds = 3", "there is nothing to compare"),
+    ],
+)
+def test_experiment_files_with_mistakes(text: str, sentence: str, tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as error:
+        experiment = Experiment.load(path)
+        for arm in experiment.checked_arms():
+            experiment.config({}, arm)
+    assert sentence in str(error.value)
+
+
+def test_a_missing_file_is_said_with_the_names_that_exist(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"there is no file .*nothing.toml.*known: demo"):
+        Experiment.load(tmp_path / "nothing.toml")
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="is not valid TOML"):
+        Experiment.load(tmp_path / "binary.toml")
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_what_is_shipped_is_valid_in_every_arm(name: str) -> None:
+    experiment = Experiment.load(name)
+    for arm in experiment.checked_arms():
+        experiment.config({}, arm)

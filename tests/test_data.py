@@ -1,0 +1,138 @@
+"""Federated data: nobody's samples are lost, doubled or mixed up."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from filfl import FederatedData
+from filfl.data.digits import Digits
+from filfl.data.mnist5k import Mnist5k
+from filfl.data.partition import dirichlet, iid, shards
+from filfl.errors import DataError
+
+sizes = st.integers(1, 30)
+
+
+@given(st.lists(sizes, min_size=1, max_size=8), st.sampled_from([0.0, 0.1, 0.5]), st.integers(0, 5))
+def test_from_arrays_puts_every_sample_in_one_place(counts: list[int], share: float, seed: int) -> None:
+    owners = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(counts)), counts))
+    x = np.arange(len(owners), dtype=np.float32)[:, None]
+    test = (np.zeros((1, 1), dtype=np.float32), [0])
+    data = FederatedData.from_arrays(x, owners % 2, owners, test=test, filtering=share, validation=share, seed=seed)
+    places = np.concatenate([data.x[:, 0], data.filter_x[:, 0]]).astype(int)
+    assert sorted(places) == list(range(len(owners)))
+    for k, count in enumerate(counts):
+        mine = data.x[data.offsets[k] : data.offsets[k + 1], 0].astype(int)
+        assert (owners[mine] == k).all()
+        num_filter = int(share * count)
+        num_validation = int(share * (count - num_filter))
+        assert data.num_train[k] == count - num_filter - num_validation >= 1
+        assert len(mine) == count - num_filter
+    index = data.x[:, 0].astype(int)
+    assert (data.y == owners[index] % 2).all()
+
+
+def test_test_samples_keep_their_clients() -> None:
+    owners = np.repeat(["ann", "bob", "cy"], [10, 20, 5])
+    data = FederatedData.from_arrays(np.arange(35.0)[:, None], np.zeros(35, dtype=int), owners, test=0.2)
+    assert data.names == ("ann", "bob", "cy")
+    assert np.bincount(data.test_clients).tolist() == [2, 4, 1]
+    assert (owners[data.test_x[:, 0].astype(int)] == np.array(data.names)[data.test_clients]).all()
+
+
+@given(st.integers(1, 12), st.integers(1, 4), st.integers(0, 100), st.sampled_from([0.01, 0.5, 100.0]))
+def test_partitions_deal_every_sample_once_and_nobody_goes_short(
+    clients: int, min_size: int, seed: int, alpha: float
+) -> None:
+    labels = np.random.default_rng(seed).integers(4, size=60)
+    for parts in (
+        iid(labels, clients, min_size, np.random.default_rng(seed)),
+        dirichlet(labels, clients, min_size, np.random.default_rng(seed), alpha=alpha),
+        shards(labels, clients, min_size, np.random.default_rng(seed), shards_each=2),
+    ):
+        assert len(parts) == clients
+        assert sorted(np.concatenate(parts)) == list(range(60))
+        assert min(map(len, parts)) >= min_size
+
+
+def test_alpha_is_heterogeneity_and_one_shard_is_about_one_class() -> None:
+    labels = np.repeat(np.arange(10), 200)
+
+    def classes_a_client(parts: list[np.ndarray]) -> float:
+        return float(np.mean([len(np.unique(labels[part])) for part in parts]))
+
+    def rng() -> np.random.Generator:
+        return np.random.default_rng(0)
+
+    uneven = classes_a_client(dirichlet(labels, 20, 5, rng(), alpha=0.1))
+    even = classes_a_client(dirichlet(labels, 20, 5, rng(), alpha=100.0))
+    assert uneven < 5 < 9.5 < even
+    assert classes_a_client(shards(labels, 20, 5, rng(), shards_each=1)) == 1
+
+
+def test_too_many_clients_are_refused_with_the_number_that_fits() -> None:
+    with pytest.raises(DataError, match=r"5000 clients cannot have data.min_size = 10 .* at most 129 clients can"):
+        Digits(clients=5000).load(0)
+
+
+def test_random_labels_touch_the_noisy_clients_only() -> None:
+    clean, noisy = Digits(clients=20).load(3), Digits(clients=20, noisy=0.3).load(3)
+    assert noisy.noisy.sum() == 6
+    for k in range(20):
+        mine = slice(clean.offsets[k], clean.offsets[k + 1])
+        agreement = (clean.y[mine] == noisy.y[mine]).mean()
+        assert agreement < 0.5 if noisy.noisy[k] else agreement == 1
+    for name in ("x", "filter_x", "filter_y", "test_x", "test_y", "offsets", "train_ends"):
+        assert np.array_equal(getattr(clean, name), getattr(noisy, name)), name
+    assert clean.fingerprint() != noisy.fingerprint()
+
+
+def test_seeds_split_differently_and_one_seed_the_same() -> None:
+    assert Digits().load(0).fingerprint() == Digits().load(0).fingerprint() != Digits().load(1).fingerprint()
+    data = Digits().load(0)
+    assert replace(data, y=data.y[::-1]).fingerprint() != data.fingerprint()
+
+
+def test_filter_size_takes_m_of_the_servers_samples() -> None:
+    data = Digits().load(0)
+    smaller = data.with_filter_size(17, seed=0)
+    assert len(smaller.filter_y) == 17
+    rows = {row.tobytes() for row in data.filter_x}
+    assert all(row.tobytes() in rows for row in smaller.filter_x)
+    assert data.with_filter_size(None, seed=0) is data
+
+
+def test_embedded_data_is_what_it_says() -> None:
+    digits, mnist = Digits().load(0), Mnist5k(clients=50).load(0)
+    assert digits.sample_shape == (1, 8, 8) and mnist.sample_shape == (1, 28, 28)
+    assert len(digits.y) + len(digits.filter_y) + len(digits.test_y) == 1797
+    assert len(mnist.y) + len(mnist.filter_y) + len(mnist.test_y) == 5000
+    assert digits.x.dtype == mnist.x.dtype == np.uint8
+    assert digits.x.max() * digits.scale == 1.0 and mnist.x.max() * mnist.scale == pytest.approx(1.0)
+    assert digits.classes == mnist.classes == 10
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"x": [[1.0], [2.0]]}, "must have one length"),
+        ({"x": [[1.0], [np.nan], [3.0], [4.0]]}, "not finite in 1 samples, first in sample 1"),
+        ({"y": [0, 1, -1, 0]}, "label -1"),
+        ({"y": [0.0, 1.0, np.inf, 0.0]}, "targets that are not finite"),
+        ({"y": ["a", "b", "c", "d"]}, "must hold numbers"),
+        ({"x": [[1.0], [2.0, 3.0], [4.0], [5.0]]}, "cannot be made an array"),
+        ({"client_ids": [[0, 0, 1, 1]] * 4}, "one client a sample"),
+        ({"test": 1.0}, "test must be a share"),
+        ({"validation": -0.1}, "validation must be a share"),
+        ({"test": 0.1}, "the test set is empty"),
+        ({"test": ([[1.0, 2.0]], [0])}, r"test samples are float32\[2\]"),
+        ({"filtering": ([[1.0]], [0, 1])}, "filtering x and y must have one length"),
+    ],
+)
+def test_bad_arrays_are_refused_with_a_reason(arguments: dict, reason: str) -> None:
+    whole = {"x": [[1.0], [2.0], [3.0], [4.0]], "y": [0, 1, 0, 1], "client_ids": [0, 0, 1, 1], "test": 0.5}
+    with pytest.raises(DataError, match=reason):
+        FederatedData.from_arrays(**{**whole, **arguments})

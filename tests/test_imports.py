@@ -1,0 +1,75 @@
+"""Imports point one way: from the later rooms to the earlier ones, never back."""
+
+import ast
+from pathlib import Path
+
+import filfl
+
+SOURCE = Path(filfl.__file__).parent
+
+ORDER = [
+    # the ground floor: known to everybody, knowing nobody
+    "errors",
+    "options",
+    "rng",
+    "clock",
+    "weights",
+    "evaluation",
+    # the way of the data
+    "data",
+    "models",
+    "availability",
+    "filtering",
+    "selection",
+    "algorithms",
+    "clients",
+    "aggregation",
+    "conversation",
+    "round",
+    # what stands around it
+    "config",
+    "experiment",
+    "runs",
+    "simulation",
+    "workers",
+    "compare",
+    "report",
+    "progress",
+    "commands",
+    "cli",
+]
+
+
+def room(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imported(path: Path) -> set[str]:
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module)
+            assert node.level == 0, f"{path}: imports name their room"
+        elif isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+    return {name.split(".")[1] for name in names if name.startswith("filfl.")}
+
+
+def test_every_room_stands_in_the_order() -> None:
+    rooms = {room(path) for path in SOURCE.rglob("*.py")} - {"__init__"}
+    assert rooms == set(ORDER)
+
+
+def test_imports_point_one_way() -> None:
+    wrong = [
+        f"{path.relative_to(SOURCE)} imports {name}"
+        for path in SOURCE.rglob("*.py")
+        if path != SOURCE / "__init__.py"
+        for name in imported(path)
+        if ORDER.index(name) > ORDER.index(room(path))
+    ]
+    assert not wrong
+
+
+def test_files_are_rooms_not_halls() -> None:
+    assert {str(p): n for p in SOURCE.rglob("*.py") if (n := len(p.read_text().splitlines())) > 300} == {}

@@ -1,0 +1,242 @@
+"""Algorithm 1, with clients that do exactly what the test says."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from filfl.aggregation.mean import Mean
+from filfl.algorithms.fedavg import FedAvg
+from filfl.availability.base import Availability
+from filfl.clients import Failure, Job, Update
+from filfl.clock import Stopwatch
+from filfl.errors import PluginError
+from filfl.filtering import FILTERS, Filtering
+from filfl.filtering.reward import AverageReward
+from filfl.round import FilFL, Record, State, filfl_round
+from filfl.selection.divfl import DivFL
+from filfl.selection.power_of_choice import PowerOfChoice
+from filfl.selection.random import Random, RandomWithReplacement
+from filfl.weights import Layout, Weights
+
+LAYOUT = Layout.of(nn.Linear(1, 1, bias=False))
+
+
+def one(value: float) -> Weights:
+    return Weights(torch.tensor([float(value)]), torch.zeros(0, dtype=torch.int64))
+
+
+@dataclass
+class Scripted:
+    """Client k always trains to the weight k; some fail."""
+
+    failing: dict[int, str] = field(default_factory=dict)
+    trained: list[list[int]] = field(default_factory=list)
+
+    def train(self, ids: Sequence[int], weights: Weights, job: Job) -> dict[int, Update | Failure]:
+        self.trained.append(list(ids))
+        return {k: Failure(self.failing[k]) if k in self.failing else Update(one(k), 10, 0.5 * k) for k in ids}
+
+    def losses(self, ids: Sequence[int], weights: Weights, split: str) -> dict[int, float | Failure]:
+        return {k: Failure("asleep") if k == 0 else float(k) for k in ids}
+
+    def gradients(self, ids: Sequence[int], weights: Weights) -> dict[int, torch.Tensor | Failure]:
+        return {k: torch.tensor([torch.nan if k == 0 else float(k)]) for k in ids}
+
+    def num_examples(self, ids: Sequence[int]) -> dict[int, int]:
+        return dict.fromkeys(ids, 10)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listed(Availability):
+    """Available is who stands in the list of the round."""
+
+    rounds: tuple[tuple[int, ...], ...]
+
+    def __call__(self, t: int, num_clients: int, seed: int) -> np.ndarray:
+        return np.array(self.rounds[t - 1], dtype=np.int64)
+
+
+def keep(*ids: int) -> Callable[..., Filtering]:
+    return lambda clients, reward, rng: Filtering(kept=tuple(k for k in clients if k in ids))
+
+
+def run(rounds: list[tuple[int, ...]], **changes: Any) -> tuple[list[Record], State, Scripted]:
+    clients = changes.pop("clients", Scripted())
+    fl = FilFL(
+        **{
+            "seed": 0,
+            "num_clients": 10,
+            "clients": clients,
+            "layout": LAYOUT,
+            "availability": Listed(rounds=tuple(rounds)),
+            "filter": None,
+            "reward": lambda trained, w_t: AverageReward(trained, lambda w: abs(float(w[0]) - 3.0)),
+            "when": "algorithm-1",
+            "h": 3,
+            "n": None,
+            "selection": Random(),
+            "K": 2,
+            "job": lambda t: Job(0, t, FedAvg(), 1, None, 8, 0.1),
+            "aggregation": Mean(),
+            **changes,
+        }
+    )
+    state, records = State(one(100)), []
+    for t in range(1, len(rounds) + 1):
+        state, record = filfl_round(t, state, fl, Stopwatch())
+        records.append(record)
+    return records, state, clients
+
+
+def test_a_filter_round_trains_all_and_averages_the_chosen_without_training_them_again() -> None:
+    (record,), state, clients = run([(1, 2, 3, 4, 5)], filter=keep(2, 3, 5))
+    assert record.did_filter
+    assert [sorted(ids) for ids in clients.trained] == [[1, 2, 3, 4, 5]]
+    assert record.filtered == [2, 3, 5] and set(record.selected) <= {2, 3, 5} and len(record.selected) == 2
+    assert state.w.vector.item() == np.mean(record.selected)
+    assert record.train_loss == np.mean([0.5 * k for k in record.selected])
+
+
+def test_other_rounds_train_only_the_chosen_out_of_the_filtered() -> None:
+    records, _, clients = run([(1, 2, 3, 4, 5)] * 2, filter=keep(2, 3, 5))
+    assert not records[1].did_filter
+    assert clients.trained[1] == records[1].selected
+    assert set(records[1].selected) <= {2, 3, 5}
+    assert records[1].reward_all is None and records[1].evaluations == 0
+
+
+def test_algorithm_1_filters_at_the_start_every_h_rounds_and_when_the_clients_change() -> None:
+    a, b = (1, 2, 3), (1, 2)
+    records, *_ = run([a, a, a, a, b, b, a], filter=FILTERS["dgf"], h=3)
+    # t = 1: S_0 is empty; 3, 6: t mod 3; 5 and 7: S_t changed.
+    assert [r.round for r in records if r.did_filter] == [1, 3, 5, 6, 7]
+
+
+def test_figure_2_filters_when_somebody_new_is_there_and_h_rounds_after_the_last() -> None:
+    a, b = (1, 2, 3), (1, 2)
+    records, *_ = run([a, a, a, a, b, a, (1, 4), b], filter=FILTERS["dgf"], when="figure-2", h=3)
+    # 1: all new; 4: three rounds later; 5 and 6: nobody new; 7: client 4; 8: client 2 was not there at 7.
+    assert [r.round for r in records if r.did_filter] == [1, 4, 7, 8]
+
+
+def test_the_cap_limits_who_is_considered_in_a_shuffled_order() -> None:
+    records, *_ = run([tuple(range(10))], filter=FILTERS["keep-all"], n=4)
+    assert len(records[0].considered) == 4 and records[0].considered != sorted(records[0].considered)
+    assert records[0].filtered == sorted(records[0].considered)
+
+
+def test_of_k_or_fewer_nobody_is_chosen() -> None:
+    def never(pool, k, ask, rng):
+        raise AssertionError("selection is skipped (Remark 3)")
+
+    (record,), *_ = run([(1, 2, 3)], filter=keep(1, 3), selection=never)
+    assert record.selected == [1, 3]
+
+
+def test_with_replacement_always_draws_k_and_a_client_drawn_twice_counts_twice() -> None:
+    (record,), state, clients = run([(4, 7)], selection=RandomWithReplacement(), K=5)
+    assert len(record.selected) == 5
+    assert clients.trained == [sorted(set(record.selected))]
+    assert state.w.vector.item() == pytest.approx(np.mean(record.selected))
+
+
+def test_an_empty_filter_falls_back_and_says_so() -> None:
+    records, *_ = run([(1, 2, 3)] * 2, filter=keep())
+    assert records[0].filtered == [] and len(records[0].selected) == 2
+    assert records[0].notes == ["the filter kept nobody: chosen from all that trained"]
+    assert records[1].notes == ["nobody of S^f is available: chosen from all available"]
+    assert len(records[1].selected) == 2
+
+
+def test_who_left_is_not_chosen() -> None:
+    records, *_ = run([(1, 2, 3, 4), (3, 4)], filter=keep(1, 2, 3), when="figure-2")
+    assert records[1].filtered == [3] and records[1].selected == [3]
+    records, *_ = run([(1, 2, 3, 4), (4,)], filter=keep(1, 2, 3), when="figure-2")
+    assert records[1].selected == [4] and records[1].notes
+
+
+def test_a_refused_update_costs_only_itself() -> None:
+    (record,), state, _ = run([(1, 2, 3)], K=3, clients=Scripted(failing={2: "training raised"}))
+    assert record.selected == [1, 2, 3] and record.refused == {2: "training raised"}
+    assert state.w.vector.item() == 2.0  # (1 + 3) / 2
+
+
+def test_a_refused_update_never_reaches_the_filter() -> None:
+    (record,), *_ = run([(1, 2, 3)], filter=FILTERS["keep-all"], clients=Scripted(failing={2: "no"}))
+    assert record.filtered == [1, 3] and 2 in record.considered and record.refused == {2: "no"}
+
+
+@pytest.mark.parametrize("chi", [None, FILTERS["dgf"]])
+def test_with_nobody_left_the_model_stays(chi) -> None:
+    (record,), state, _ = run([(1, 2)], filter=chi, clients=Scripted(failing={1: "no", 2: "no"}))
+    assert state.w.vector.item() == 100
+    assert record.notes == ["every update was refused: the model stays as it was"]
+    assert record.train_loss is None
+
+
+def test_a_round_without_clients_passes() -> None:
+    records, state, clients = run([(), (1, 2)], filter=FILTERS["dgf"])
+    assert records[0].notes == ["nobody is available: the model stays as it was"]
+    assert not records[0].did_filter and records[1].did_filter
+    assert len(clients.trained) == 1 and state.w.vector.item() < 100
+
+
+def test_rewards_and_evaluations_are_recorded() -> None:
+    (record,), *_ = run([(1, 2, 3, 4)], filter=FILTERS["dgf"], selection=PowerOfChoice())
+    # Client k has weight k and the loss is |w - 3|: R(all) = 10 - |2.5 - 3|.
+    assert record.reward_all == 9.5
+    assert record.reward_filtered == 10 - abs(np.mean(record.filtered) - 3)
+    assert record.reward_selected == 10 - abs(np.mean(record.selected) - 3)
+    assert record.evaluations == 2 * 4 - 1
+    assert [step["client"] for step in record.trace] == record.considered
+
+
+def test_power_of_choice_chooses_the_highest_losses_of_those_who_answer() -> None:
+    (record,), *_ = run([(0, 1, 2, 3)], selection=PowerOfChoice())
+    assert record.selected == [2, 3] and record.refused == {0: "asleep"}
+
+
+def test_divfl_leaves_out_broken_gradients() -> None:
+    (record,), *_ = run([(0, 1, 2, 9)], selection=DivFL())
+    assert 0 not in record.selected and record.refused == {0: "its gradient has a value that is not finite"}
+
+
+def test_latest_updates_are_remembered_for_who_goes_by_them() -> None:
+    _, state, _ = run([(1, 2, 3)], selection=DivFL(of="updates"))
+    assert {k: v.item() for k, v in state.latest.items()} == {k: k - 100 for k in state.latest}
+    assert len(state.latest) == 2
+    assert not run([(1, 2, 3)])[1].latest
+
+
+def test_bytes_are_those_of_the_messages() -> None:
+    w = LAYOUT.num_bytes
+    (record,), *_ = run([(1, 2, 3, 4)])
+    assert (record.downlink_bytes, record.uplink_bytes) == (2 * w, 2 * (w + 16))
+    (record,), *_ = run([(1, 2, 3, 4)], filter=FILTERS["keep-all"])
+    assert (record.downlink_bytes, record.uplink_bytes) == (4 * w, 4 * (w + 16))
+    (record,), *_ = run([(1, 2, 3, 4)], selection=PowerOfChoice())
+    assert (record.downlink_bytes, record.uplink_bytes) == (4 * w + 2 * w, 4 * 8 + 2 * (w + 16))
+    (record,), *_ = run([(1, 2, 3, 4)], selection=DivFL())
+    assert (record.downlink_bytes, record.uplink_bytes) == (4 * w + 2 * w, 4 * w + 2 * (w + 16))
+    (record,), *_ = run([(1, 2)], clients=Scripted(failing={2: "no"}))
+    assert (record.downlink_bytes, record.uplink_bytes) == (2 * w, w + 16)
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"selection": lambda pool, k, ask, rng: [99]}, "at most 2 of"),
+        ({"selection": lambda pool, k, ask, rng: pool}, "at most 2 of"),
+        ({"selection": lambda pool, k, ask, rng: [1, 1]}, "twice"),
+        ({"filter": lambda clients, reward, rng: Filtering(kept=(99,))}, "the filter must return"),
+        ({"filter": lambda clients, reward, rng: clients}, "the filter must return"),
+    ],
+)
+def test_own_plugins_that_break_the_rules_are_told(changes: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(PluginError, match=complaint):
+        run([(1, 2, 3)], **changes)

@@ -1,0 +1,188 @@
+"""`filfl.simulate` with a user's own parts, and every part that comes with it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import filfl
+from filfl.config import FILTER_NAMES, REGISTRIES
+from filfl.data.partition import PARTITIONS
+from filfl.errors import PluginError
+from filfl.filtering.when import WHEN
+
+NEEDED = {"redraw": {"availability.n": 8}}
+OWN: dict[str, Any] = {
+    "model": lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10)),
+    "selection": lambda pool, k, ask, rng: pool[:k],
+    "filter": lambda clients, reward, rng: filfl.Filtering(kept=tuple(clients[::2])),
+}
+
+NAMES = [
+    *((section, name) for section, registry in REGISTRIES.items() for name in registry),
+    *(("filter", name) for name in FILTER_NAMES),
+    *(("data.partition", name) for name in PARTITIONS),
+    *(("filter.when", name) for name in WHEN),
+]
+
+
+@pytest.mark.parametrize(("section", "name"), NAMES, ids=lambda part: part)
+def test_every_name_in_filfl_list_runs_a_round(section: str, name: str, blobs: filfl.FederatedData) -> None:
+    key = section if "." in section else f"{section}.name"
+    config = {"rounds": 2, "data.clients": 12, "selection.k": 2, key: name, **NEEDED.get(name, {})}
+    given = {"data": blobs} if name == "arrays" else {section: OWN[section]} if name == "own" else {}
+    result = filfl.simulate(config, **given)
+    assert len(result.records) == 2
+    assert all(0 <= a <= 1 for a in result.accuracy)
+    assert all(record["selected"] for record in result.records)
+
+
+def test_everything_combines() -> None:
+    result = filfl.simulate(
+        {
+            "rounds": 3,
+            "data.clients": 15,
+            "data.noisy": 0.2,
+            "data.partition": "shards",
+            "availability.name": "diurnal",
+            "filter.name": "rgf",
+            "filter.when": "figure-2",
+            "filter.cap": 6,
+            "filter.empty": "global",
+            "selection.name": "power-of-choice",
+            "selection.k": 3,
+            "selection.d": 4,
+            "algorithm.name": "fedprox",
+            "aggregation.name": "by-examples",
+            "training.steps": 3,
+            "training.schedule": "step",
+            "training.factor": 0.9,
+            "training.every": 2,
+            "training.momentum": 0.9,
+            "training.weight_decay": 0.001,
+            "evaluate.every": 2,
+        }
+    )
+    assert [a is not None for a in result.accuracy] == [False, True, True], "every second round, and the last"
+
+
+def test_filtering_sees_through_noisy_clients() -> None:
+    """The claim in small: with a third of noisy clients, power-of-choice without a filter hardly learns."""
+    base = {
+        "rounds": 15,
+        "data.clients": 30,
+        "data.noisy": 0.33,
+        "training.epochs": 4,
+        "selection.k": 3,
+        "selection.name": "power-of-choice",
+    }
+    without = filfl.simulate({**base, "filter.name": "none"})
+    dgf = filfl.simulate({**base, "filter.name": "dgf"})
+    assert dgf.summary["final_accuracy"] > without.summary["final_accuracy"] + 0.2
+
+
+def test_own_loss_metrics_and_callbacks() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 3)).astype(np.float32)
+    y = x @ np.array([1.0, -2.0, 0.5], dtype=np.float32)
+    data = filfl.FederatedData.from_arrays(x, y, np.arange(200) % 10)
+    seen = []
+    result = filfl.simulate(
+        {"rounds": 8, "selection.k": 3, "training.epochs": 5},
+        data=data,
+        model=lambda: nn.Sequential(nn.Linear(3, 1), nn.Flatten(0)),
+        loss=nn.functional.mse_loss,
+        metrics={"mae": lambda out, target: float((out - target).abs().mean())},
+        callbacks=[lambda record, state: seen.append((record["round"], state.w.vector.numel()))],
+    )
+    assert [t for t, _ in seen] == list(range(1, 9)) and seen[0][1] == 4
+    assert result.records[-1]["metrics"]["mae"] < 0.1 < result.records[0]["metrics"]["mae"]
+    assert result.accuracy == [None] * 8
+    assert result.summary["final_accuracy"] is None
+    assert torch.allclose(result.model[0].weight.detach(), torch.tensor([[1.0, -2.0, 0.5]]), atol=0.1)
+
+
+def test_own_selection_may_ask(blobs: filfl.FederatedData) -> None:
+    def least_lossy(pool: Sequence[int], k: int, ask: Any, rng: np.random.Generator) -> list[int]:
+        losses, sizes = ask.losses(pool), ask.num_examples(pool)
+        assert all(sizes[i] == blobs.num_train[i] for i in pool)
+        return sorted(losses, key=losses.__getitem__)[:k]
+
+    result = filfl.simulate({"rounds": 2, "selection.k": 2}, data=blobs, selection=least_lossy)
+    assert all(len(record["selected"]) == 2 for record in result.records)
+
+
+class Touchy(nn.Module):
+    """Raises in training whenever a batch has a sample of class 2 in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training and x[:, 2].mean() > 1.0:
+            raise ValueError("too hot")
+        return self.linear(x)
+
+
+def test_a_client_whose_training_raises_costs_only_itself() -> None:
+    rng = np.random.default_rng(0)
+    owners = np.arange(300) % 10
+    x = rng.normal(size=(300, 4)).astype(np.float32)
+    x[owners == 3, 2] += 5
+    data = filfl.FederatedData.from_arrays(x, rng.integers(3, size=300), owners)
+    result = filfl.simulate({"rounds": 2, "filter.name": "keep-all", "selection.k": 10}, data=data, model=Touchy)
+    assert result.records[0]["refused"] == {"3": "training raised ValueError: too hot"}
+    assert 3 not in result.records[0]["filtered"] and len(result.records[0]["filtered"]) == 9
+
+
+def test_a_client_that_diverges_is_refused(blobs: filfl.FederatedData) -> None:
+    result = filfl.simulate({"rounds": 1, "training.lr": 1e30, "training.epochs": 50, "selection.k": 9}, data=blobs)
+    assert len(result.records[0]["refused"]) == 9
+    assert result.records[0]["notes"] == ["every update was refused: the model stays as it was"]
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({"model": lambda: nn.Linear(99, 3)}, "does not fit the data"),
+        ({"model": lambda: "no module"}, "must be a function that makes an nn.Module"),
+        ({"metrics": {"odd": lambda out, y: 1 / 0}}, "does not fit the data: ZeroDivisionError"),
+        ({"loss": lambda out, y: out}, "does not fit the data"),
+    ],
+)
+def test_parts_that_do_not_fit_are_told_before_the_first_round(
+    given: dict[str, Any], complaint: str, blobs: filfl.FederatedData
+) -> None:
+    with pytest.raises(PluginError, match=complaint):
+        filfl.simulate({"selection.k": 2}, data=blobs, **given)
+
+
+def test_batchnorm_statistics_are_averaged(blobs: filfl.FederatedData) -> None:
+    result = filfl.simulate(
+        {"rounds": 2, "selection.k": 3}, data=blobs, model=lambda: nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 3))
+    )
+    state = result.model.state_dict()
+    assert state["0.running_mean"].abs().sum() > 0
+    assert state["0.num_batches_tracked"].dtype == torch.int64 and state["0.num_batches_tracked"] > 0
+
+
+def test_images_are_bytes_until_the_batch() -> None:
+    x = np.full((40, 1, 2, 2), 255, dtype=np.uint8)
+    data = filfl.FederatedData.from_arrays(x, np.arange(40) % 2, np.arange(40) % 4, filtering=0.2)
+    seen: list[tuple[torch.dtype, float]] = []
+
+    class Look(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(4, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            seen.append((x.dtype, float(x.max())))
+            return self.linear(x.flatten(1))
+
+    filfl.simulate({"rounds": 1, "selection.k": 2}, data=data, model=Look)
+    assert set(seen) == {(torch.float32, 1.0)}

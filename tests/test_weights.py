@@ -1,0 +1,100 @@
+"""A model's state as one flat vector: what goes in comes out."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import nn
+
+from filfl.errors import PluginError
+from filfl.weights import FlatModel, Layout, Mismatch, Weights
+
+CPU = torch.device("cpu")
+
+
+class Everything(nn.Module):
+    """Trained, frozen and tied weights, float, integer and boolean buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(3, 3)
+        self.norm = nn.BatchNorm1d(3)
+        self.frozen = nn.Parameter(torch.arange(4.0), requires_grad=False)
+        self.last = nn.Linear(3, 3, bias=False)
+        self.last.weight = self.first.weight
+        self.register_buffer("large", torch.tensor([2**40 + 1]))
+        self.register_buffer("mask", torch.tensor([True, False]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.norm(self.first(x)))
+
+
+def test_flatten_and_unflatten_are_inverse() -> None:
+    module = Everything()
+    layout = Layout.of(module)
+    state = {name: value.clone() for name, value in module.state_dict().items()}
+    back = layout.unflatten(layout.flatten(state))
+    assert back.keys() == state.keys()
+    assert all(torch.equal(back[name], state[name]) and back[name].dtype == state[name].dtype for name in state)
+
+
+def test_trained_weights_stand_first_and_tied_ones_once() -> None:
+    layout = Layout.of(Everything())
+    assert layout.num_trained == 9 + 3 + 3 + 3  # first (tied with last), its bias, norm's weight and bias
+    assert layout.num_floats == layout.num_trained + 3 + 3 + 4  # running mean and variance, frozen
+    assert layout.num_integers == 1 + 1 + 2  # num_batches_tracked, large, mask
+    places = {e.name: (e.start, e.stop) for e in layout.entries}
+    assert places["first.weight"] == places["last.weight"]
+    floats = sorted({p for e in layout.entries if not e.integer for p in [places[e.name]]})
+    assert floats[0][0] == 0 and floats[-1][1] == layout.num_floats
+    assert all(a[1] == b[0] for a, b in pairwise(floats)), "no gaps, no overlaps"
+
+
+def test_the_module_lives_in_the_vector() -> None:
+    torch.manual_seed(0)
+    module = Everything()
+    x = torch.randn(5, 3)
+    plain = module.eval()(x)
+    model = FlatModel(module, CPU)
+    assert torch.equal(model.module(x), plain)
+    kept = model.weights()
+    model.vector.zero_()
+    assert torch.equal(module.first.weight, torch.zeros(3, 3))
+    model.load(kept)
+    assert torch.equal(model.module(x), plain)
+    assert module.large.item() == 2**40 + 1
+    model.module.train()(x).sum().backward()
+    assert module.first.weight.grad.data_ptr() == model.gradient.data_ptr()
+    after = model.layout.unflatten(model.weights())
+    assert after["norm.num_batches_tracked"] == 1
+    assert model.layout.unflatten(kept)["norm.num_batches_tracked"] == 0, "weights() is a copy"
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda s: s.pop("first.bias"), "key first.bias is missing"),
+        (lambda s: s.update(extra=torch.ones(1)), "key extra is not one of the model's"),
+        (lambda s: s.update({"first.bias": torch.ones(1)}), r"first.bias has shape \(1,\) instead of \(3,\)"),
+        (lambda s: s.update({"first.bias": torch.ones(3).double()}), "dtype torch.float64 instead of torch.float32"),
+    ],
+)
+def test_what_does_not_fit_is_named(change, reason: str) -> None:
+    module = Everything()
+    state = dict(module.state_dict())
+    change(state)
+    with pytest.raises(Mismatch, match=reason):
+        Layout.of(module).flatten(state)
+
+
+def test_mixed_dtypes_and_lazy_layers_are_refused() -> None:
+    with pytest.raises(PluginError, match=r"one dtype \(got torch.float32, torch.float64\)"):
+        Layout.of(nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1).double()))
+    with pytest.raises(PluginError, match="run one batch through it"):
+        Layout.of(nn.LazyLinear(2))
+
+
+def test_bytes_on_the_wire() -> None:
+    layout = Layout.of(nn.BatchNorm1d(2))
+    assert layout.num_bytes == 4 * (2 + 2 + 2 + 2) + 8
+    assert isinstance(layout.empty(), Weights)
