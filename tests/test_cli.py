@@ -133,7 +133,7 @@ def test_mistakes_end_in_a_sentence(filfl, folder: Path) -> None:
 def test_compare_makes_a_table_and_pictures(filfl_process, filfl, folder: Path) -> None:
     shown = filfl_process("compare", "tiny.toml", "--seeds", "2", "--target", "0.2", "--out", "c", "--jobs", "2")
     for arm in ("none", "dgf", "rgf"):
-        assert re.search(rf"^ *{arm} +0\.\d+ ± 0\.\d+", shown, re.MULTILINE)
+        assert re.search(rf"^ *{arm} +0\.\d+±0\.\d+", shown, re.MULTILINE)
     for name in ("comparison", "accuracy", "test-loss", "train-loss", "filtered"):
         assert (folder / "c" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     facts = json.loads((folder / "c" / "comparison.json").read_text())

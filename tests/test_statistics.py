@@ -73,7 +73,7 @@ def test_the_table_says_who_never_got_there_and_who_did_in_part() -> None:
     partly = {**RUNS, "other": [*RUNS["other"][:2], records([0.1])]}
     headings, rows = columns(compare_arms(partly, AGAINST, 0.6, [1]), 0.6)
     table = [dict(zip(headings, row, strict=True)) for row in rows]
-    assert table[0]["rounds to 0.6"] == "never"
-    assert table[1]["rounds to 0.6"] == "2 (2/3)"
+    assert table[0]["rounds\nto 0.6"] == "never"
+    assert table[1]["rounds\nto 0.6"] == "2 (2/3)"
     text = markdown_table("title", compare_arms(RUNS, AGAINST, 0.6, [1]), 0.6, 3)
-    assert "| other | 0.533 ± 0.208 |" in text and "other against base" in text
+    assert "| other | 0.533±0.208 |" in text and "other against base" in text

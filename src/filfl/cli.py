@@ -54,11 +54,11 @@ def demo(out: Out = None, seeds: Seeds = None, jobs: Jobs = None, resume: Resume
     directory = compare_command("demo", None, out, [], seeds, jobs, None, resume)
     console.print(
         "\nWhat to try next:\n"
-        "  filfl run demo --set filter.name=rgf                 a single run, with a bar to watch\n"
-        "  filfl compare demo --set data.noisy=0                the same without noisy clients\n"
-        "  filfl compare demo --set filter.period=1 --seeds 5   filter in every round\n"
-        "  filfl list                                           everything that can be plugged in\n"
-        f"  less {directory}/filfl-dgf-poc/seed-0/rounds.jsonl     what happened, round by round",
+        "  filfl run demo --set filter.name=rgf       # a single run, with a bar\n"
+        "  filfl compare demo --set data.noisy=0      # the same, nobody is noisy\n"
+        "  filfl compare demo --set filter.period=1   # filter in every round\n"
+        "  filfl list                                 # all that can be plugged in\n"
+        f"Every round of every run is told in {directory}/ARM/SEED/rounds.jsonl",
         highlight=False,
         soft_wrap=True,
     )

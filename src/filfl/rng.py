@@ -31,7 +31,17 @@ def torch_seeded(rng: np.random.Generator, device: "torch.device") -> Iterator[N
     """Seed torch's global generators from `rng` (initialisation and dropout draw from them), then put them back."""
     import torch
 
-    devices = [] if device.type == "cpu" else [device]
-    with torch.random.fork_rng(devices=devices, device_type=device.type if devices else "cuda"):
-        torch.manual_seed(int(rng.integers(2**63)))
+    # Not torch.manual_seed: where CUDA sleeps it queues the seed with a stack trace, for every call.
+    generators = [torch.default_generator]
+    if device.type == "cuda":
+        index = torch.cuda.current_device() if device.index is None else device.index
+        generators.append(torch.cuda.default_generators[index])
+    before = [generator.get_state() for generator in generators]
+    seed = int(rng.integers(2**63))
+    try:
+        for generator in generators:
+            generator.manual_seed(seed)
         yield
+    finally:
+        for generator, state in zip(generators, before, strict=True):
+            generator.set_state(state)

@@ -45,6 +45,7 @@ def compare_command(
     comparison = report_comparison(plan, f"{title} ({len(plan.seeds)} seeds)", target, experiment.compare.at)
     console.print(rich_table(comparison.title, comparison.statistics, comparison.target, comparison.seeds))
     console.print(f"table     {comparison.table}", highlight=False, soft_wrap=True)
-    for path in comparison.pictures:
-        console.print(f"picture   {path}", highlight=False, soft_wrap=True)
+    picture, *more = comparison.pictures
+    console.print(f"picture   {picture}", highlight=False, soft_wrap=True)
+    console.print(f"and each curve by itself: {', '.join(path.name for path in more)}", highlight=False, soft_wrap=True)
     return directory

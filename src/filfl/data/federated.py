@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -52,6 +53,13 @@ class FederatedData:
     def num_train(self) -> NDArray[np.int64]:
         """Training samples of each client."""
         return self.train_ends - self.offsets[:-1]
+
+    def describe(self) -> list[dict[str, Any]]:
+        """What is known about every client, in the order of their ids."""
+        return [
+            {"name": name, "num_train": int(size), "noisy": bool(noisy)}
+            for name, size, noisy in zip(self.names, self.num_train, self.noisy, strict=True)
+        ]
 
     def fingerprint(self) -> str:
         """A hash of everything in here: two data sets with the same one give the same run."""

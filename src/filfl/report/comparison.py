@@ -28,14 +28,13 @@ class Comparison:
 
 def report_comparison(plan: Plan, title: str, target: float | None, at: Sequence[int]) -> Comparison:
     """Read the runs of a finished comparison, and write comparison.md, comparison.json and the PNGs."""
-    runs = {
-        arm.name: [read_run(plan.run_directory(arm.name, seed)).records for seed in plan.seeds] for arm in plan.arms
-    }
+    runs = {arm.name: [read_run(plan.run_directory(arm.name, seed)) for seed in plan.seeds] for arm in plan.arms}
+    records = {arm: [run.records for run in seeds] for arm, seeds in runs.items()}
     against = {arm.name: arm.against or plan.arms[0].name for arm in plan.arms}
-    target = default_target(runs) if target is None else target
-    rounds = max(len(records) for seeds in runs.values() for records in seeds)
+    target = default_target(records) if target is None else target
+    rounds = max(len(run.records) for seeds in runs.values() for run in seeds)
     shown = tuple(t for t in at if t <= rounds) or default_rounds(rounds)
-    statistics = compare_arms(runs, against, target, shown)
+    statistics = compare_arms(records, against, target, shown)
     table = plan.directory / "comparison.md"
     write_whole(table, markdown_table(title, statistics, target, len(plan.seeds)).encode())
     facts = {"title": title, "target": target, "arms": [dataclasses.asdict(arm) for arm in statistics]}

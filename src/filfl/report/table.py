@@ -14,13 +14,13 @@ def columns(statistics: Sequence[ArmStatistics], target: float) -> tuple[list[st
     rounds = list(statistics[0].accuracy_at)
     headings = [
         "arm",
-        "final accuracy",
+        "final\naccuracy",
         *(f"@{t}" for t in rounds),
-        f"rounds to {target:.2g}",
-        f"MB to {target:.2g}",
+        f"rounds\nto {target:.2g}",
+        f"MB\nto {target:.2g}",
         "|S^f|",
-        "Welch p",
-        "paired p",
+        "Welch\np",
+        "paired\np",
     ]
     rows = [
         [
@@ -58,10 +58,11 @@ def rich_table(title: str, statistics: Sequence[ArmStatistics], target: float, s
         box=box.SIMPLE_HEAD,
         caption_justify="left",
         pad_edge=False,
-        collapse_padding=True,
+        show_edge=False,
+        padding=(0, 1, 0, 0),
     )
     for heading in headings:
-        table.add_column(heading, justify="left" if heading == "arm" else "right")
+        table.add_column(heading, justify="left" if heading == "arm" else "right", no_wrap=heading == "arm")
     for row in rows:
         table.add_row(*row)
     return table
@@ -69,7 +70,7 @@ def rich_table(title: str, statistics: Sequence[ArmStatistics], target: float, s
 
 def markdown_table(title: str, statistics: Sequence[ArmStatistics], target: float, seeds: int) -> str:
     headings, rows = columns(statistics, target)
-    escaped = [heading.replace("|", "\\|") for heading in headings]
+    escaped = [heading.replace("|", "\\|").replace("\n", " ") for heading in headings]
     lines = [" | ".join(escaped), " | ".join("---" for _ in headings), *(" | ".join(row) for row in rows)]
     return f"# {title}\n\n" + "\n".join(f"| {line} |" for line in lines) + f"\n\n{caption(statistics, seeds)}\n"
 
@@ -77,7 +78,7 @@ def markdown_table(title: str, statistics: Sequence[ArmStatistics], target: floa
 def _spread(spread: Spread | None, form: str, with_std: bool = True) -> str:
     if spread is None:
         return "-"
-    return form.format(spread.mean) + (f" ± {form.format(spread.std)}" if with_std and spread.count > 1 else "")
+    return form.format(spread.mean) + (f"±{form.format(spread.std)}" if with_std and spread.count > 1 else "")
 
 
 def _to_target(spread: Spread | None, form: str, scale: float = 1.0) -> str:

@@ -125,7 +125,10 @@ def simulate(
         if directory and resume and (summary := finished(directory, fingerprint)):
             net.module.load_state_dict(safetensors.torch.load_file(directory / MODEL))
             return Result(config, read_run(directory).records, summary, net.module, directory, already_finished=True)
-        opened = open_store(directory, config, fingerprint, device, resume, say) if directory else nullcontext()
+        clients = data.describe()
+        opened = (
+            open_store(directory, config, clients, fingerprint, device, resume, say) if directory else nullcontext()
+        )
         with opened as store:
             every = config.evaluate.every
             state, records = run_rounds(fl, start, config.rounds, test, every, callbacks, store)
