@@ -49,18 +49,16 @@ def _root(
 def demo(out: Out = None, seeds: Seeds = None, jobs: Jobs = None, resume: Resume = False) -> None:
     """See in a minute or two what client filtering does: six ways of training, a table and a picture."""
     from filfl.commands.compare import compare_command
-    from filfl.commands.terminal import console
+    from filfl.commands.terminal import say
 
     directory = compare_command("demo", None, out, [], seeds, jobs, None, resume)
-    console.print(
+    say(
         "\nWhat to try next:\n"
         "  filfl run demo --set filter.name=rgf       # a single run, with a bar\n"
         "  filfl compare demo --set data.noisy=0      # the same, nobody is noisy\n"
         "  filfl compare demo --set filter.period=1   # filter in every round\n"
         "  filfl list                                 # all that can be plugged in\n"
-        f"Every round of every run is told in {directory}/ARM/SEED/rounds.jsonl",
-        highlight=False,
-        soft_wrap=True,
+        f"Every round of every run is told in {directory}/ARM/SEED/rounds.jsonl"
     )
 
 

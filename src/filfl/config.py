@@ -25,6 +25,7 @@ from filfl.filtering.exhaustive import MOST
 from filfl.models import MODELS, Model
 from filfl.models.mlp import MLP
 from filfl.options import (
+    FOLDER_NAME,
     Count,
     Fraction,
     NonNegative,
@@ -32,6 +33,7 @@ from filfl.options import (
     Range,
     Whole,
     dotted,
+    is_folder_name,
     read,
     show,
     unknown_name,
@@ -262,6 +264,8 @@ def _contradictions(config: Config) -> list[str]:
     """Values that are fine each by itself and impossible together."""
     problems = []
     k, training = config.selection.k, config.training
+    if not is_folder_name(config.name):
+        problems.append(f"name must be {FOLDER_NAME} (got {show(config.name)})")
     if isinstance(config.availability, Redraw) and k > config.availability.n:
         problems.append(f"selection.k must be between 1 and the {config.availability.n} available clients (got {k})")
     if isinstance(config.data, Partitioned):

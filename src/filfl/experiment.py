@@ -9,7 +9,7 @@ from typing import Any
 
 from filfl.config import REGISTRIES, Config, default_name, option_names
 from filfl.errors import ConfigError
-from filfl.options import Count, Fraction, read, show
+from filfl.options import FOLDER_NAME, Count, Fraction, is_folder_name, read, show
 
 INSTEAD = {"training.steps": "training.epochs", "training.epochs": "training.steps"}
 """Setting the one unsets the other."""
@@ -94,6 +94,10 @@ class Experiment:
             raise ConfigError("there is nothing to compare: add [arms.NAME] sections, or --arm NAME:key=value,...")
         names = [arm.name for arm in self.arms]
         for arm in self.arms:
+            if not is_folder_name(arm.name):
+                raise ConfigError(f"the name of an arm must be {FOLDER_NAME} (got {show(arm.name)})")
+            if names.count(arm.name) > 1:
+                raise ConfigError(f"there are two arms of the name {show(arm.name)}")
             if arm.against is not None and arm.against not in names:
                 known = ", ".join(names)
                 raise ConfigError(f"arms.{arm.name}: against must be one of {known} (got {show(arm.against)})")

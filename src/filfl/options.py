@@ -7,6 +7,7 @@ import dataclasses
 import difflib
 import math
 import numbers
+import re
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -76,6 +77,14 @@ def write(instance: Any) -> dict[str, Any]:
     return {
         key: list(value) if isinstance(value, tuple) else value for key, value in values.items() if value is not None
     }
+
+
+def is_folder_name(name: str) -> bool:
+    """Whether results can be kept under this name, on every system."""
+    return re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_+=.-]*", name) is not None
+
+
+FOLDER_NAME = "letters, digits and - _ + = . , beginning with a letter or digit"
 
 
 def unknown_key(where: str, key: str, known: Iterable[str]) -> str:

@@ -22,10 +22,10 @@ def _numbers(accuracy: float | None, filtered: int) -> str:
 
 def _bar(console: Console) -> Progress:
     return Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=30),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[numbers]}"),
+        TextColumn("{task.fields[numbers]}", markup=False),
         TimeRemainingColumn(compact=True),
         console=console,
     )
@@ -61,9 +61,11 @@ class RoundsShown:
         if self._task is not None:
             self._bar.update(self._task, completed=t, numbers=numbers)
         elif t % max(1, self._rounds // LINES) == 0 or t == self._rounds:
-            self._console.print(f"round {t:4d}/{self._rounds}  {numbers}  {self._left(t)}", highlight=False)
+            self._console.print(
+                f"round {t:4d}/{self._rounds}  {numbers}  {self._left(t)}", highlight=False, markup=False
+            )
         for note in record["notes"]:
-            self._console.print(f"round {t}: {note}", style="yellow", highlight=False)
+            self._console.print(f"round {t}: {note}", style="yellow", highlight=False, markup=False)
 
     def _left(self, t: int) -> str:
         assert self._first is not None
@@ -88,7 +90,7 @@ class RunsShown:
 
     def __enter__(self) -> "RunsShown":
         if self._live:
-            self._all = self._bar.add_task("[bold]all rounds", total=sum(self._rounds.values()), numbers="starting")
+            self._all = self._bar.add_task("all rounds", total=sum(self._rounds.values()), numbers="starting")
             self._bar.start()
         return self
 
@@ -107,7 +109,7 @@ class RunsShown:
             if bar is not None:
                 self._bar.remove_task(bar)
             count = f"{self._finished:3d}/{len(self._rounds)}"
-            self._console.print(f"{count} {name:28s} {numbers}", highlight=False)
+            self._console.print(f"{count} {name:28s} {numbers}", highlight=False, markup=False)
         elif self._live:
             if run not in self._bars:
                 self._bars[run] = self._bar.add_task(name, total=self._rounds[run], numbers="")

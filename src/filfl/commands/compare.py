@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from filfl.commands.terminal import console, default_directory, stopped
+from filfl.commands.terminal import console, default_directory, say, stopped
 from filfl.compare import make_plan, run_plan
 from filfl.experiment import Experiment, parse_arm, parse_changes
 from filfl.progress import RunsShown
@@ -33,10 +33,10 @@ def compare_command(
     jobs = min(jobs or os.cpu_count() or 1, len(plan.tasks))
     title = experiment.compare.title or name
     size = f"{len(plan.arms)} arms x {len(plan.seeds)} seeds = {len(plan.tasks)} runs, {jobs} at a time"
-    console.print(f"[bold]{title}[/]: {size}", highlight=False)
+    say(f"{title}: {size}", style="bold")
     try:
         with RunsShown(console, {task.directory: task.table["rounds"] for task in plan.tasks}) as shown:
-            run_plan(plan, jobs, resume, shown, console.print)
+            run_plan(plan, jobs, resume, shown, say)
     except KeyboardInterrupt:
         given = [*(f"--arm {arm}" for arm in arms or []), *(f"--set {pair}" for pair in pairs)]
         given += [f"--seeds {seeds}"] if seeds else []
@@ -44,8 +44,8 @@ def compare_command(
     target = experiment.compare.target if target is None else target
     comparison = report_comparison(plan, f"{title} ({len(plan.seeds)} seeds)", target, experiment.compare.at)
     console.print(rich_table(comparison.title, comparison.statistics, comparison.target, comparison.seeds))
-    console.print(f"table     {comparison.table}", highlight=False, soft_wrap=True)
     picture, *more = comparison.pictures
-    console.print(f"picture   {picture}", highlight=False, soft_wrap=True)
-    console.print(f"and each curve by itself: {', '.join(path.name for path in more)}", highlight=False, soft_wrap=True)
+    say(f"table     {comparison.table}")
+    say(f"picture   {picture}")
+    say(f"and each curve by itself: {', '.join(path.name for path in more)}")
     return directory

@@ -15,6 +15,11 @@ STOPPED = 130
 console = Console(width=None if sys.stdout.isatty() else 120)
 
 
+def say(text: str, style: str | None = None) -> None:
+    """Print a sentence as it is: brackets in a name are not markup, and a path is not cut in two."""
+    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
 def default_directory(name: str, resume: bool) -> Path:
     """The first free one of runs/NAME, runs/NAME-2, ...; to resume, the last that is there."""
     candidates = (Path("runs") / (name if i == 1 else f"{name}-{i}") for i in count(1))
@@ -28,6 +33,6 @@ def default_directory(name: str, resume: bool) -> Path:
 
 def stopped(command: Sequence[str], directory: Path) -> NoReturn:
     """Say how to go on after Ctrl-C, and end."""
-    console.print("\nStopped. Nothing is lost; go on with:", style="yellow")
-    console.print(f"  {' '.join(command)} --out {directory} --resume", highlight=False, soft_wrap=True)
+    say("\nStopped. Nothing is lost; go on with:", style="yellow")
+    say(f"  {' '.join(command)} --out {directory} --resume")
     raise typer.Exit(STOPPED)

@@ -1,0 +1,91 @@
+"""The documents: their Python runs, their links lead somewhere, and nothing in them is out of date."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import filfl
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+
+
+EXAMPLES = [(page.name, i, code) for page in PAGES for i, code in enumerate(blocks(page, "python"))]
+
+
+@pytest.mark.parametrize(("page", "number", "code"), EXAMPLES, ids=[f"{page}-{i}" for page, i, _ in EXAMPLES])
+def test_python_in_the_documents_runs(page: str, number: int, code: str, tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for promised in re.findall(r"print\(.*?\)  +# (\(.*\))", code):
+        assert promised in done.stdout
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), target
+
+
+def test_commands_in_the_readme_exist() -> None:
+    from typer.main import get_command
+
+    from filfl.cli import app
+
+    known = get_command(app).commands
+    for line in "\n".join(blocks(ROOT / "README.md", "bash")).splitlines():
+        words = line.split("#")[0].split()
+        if words and words[0] == "filfl":
+            options = {name for parameter in known[words[1]].params for name in parameter.opts}
+            assert {word for word in words if word.startswith("--")} <= options, line
+        elif words:
+            assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE), line
+
+
+def test_version_is_the_same_everywhere() -> None:
+    assert f"version: {filfl.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+
+
+def test_every_make_target_is_explained() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    targets = re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE).group(1).split()
+    shown = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert all(re.search(rf"^  make {target} +\S", shown, re.MULTILINE) for target in targets)
+
+
+def test_constraints_pin_every_dependency() -> None:
+    import tomllib
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
+    pinned = {
+        re.split("==", line)[0].lower().replace("_", "-")
+        for line in (ROOT / "constraints.txt").read_text().splitlines()
+    }
+    assert {re.split("[<>=]", name)[0].lower() for name in wanted} <= pinned
+
+
+def test_the_wheel_has_what_it_needs(tmp_path: Path) -> None:
+    import zipfile
+
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)]
+    subprocess.run(build, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+        archive.extractall(tmp_path / "installed")
+    assert {"filfl/experiments/demo.toml", "filfl/py.typed", "filfl/cli.py"} <= names
+    assert not any(name.startswith(("tests", "benchmarks", "docs")) for name in names)
+    code = "import filfl, sys, filfl.cli; print(filfl.__file__); sys.argv = ['filfl', '--version']; filfl.cli.main()"
+    environment = {"PYTHONPATH": str(tmp_path / "installed"), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert str(tmp_path / "installed") in done.stdout and f"filfl {filfl.__version__}" in done.stdout
