@@ -1,0 +1,54 @@
+"""Round after round."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from filfl.clock import Stopwatch
+from filfl.round import FilFL, State, filfl_round
+from filfl.runs.store import RunStore
+from filfl.weights import Weights
+
+Callback = Callable[[Mapping[str, Any], State], None]
+"""(record of the round, state after it) -> None"""
+Test = Callable[[Weights], Mapping[str, Any]]
+"""w -> what the record says about it: test_accuracy, test_loss, metrics"""
+
+UNTESTED: Mapping[str, Any] = {"test_accuracy": None, "test_loss": None, "metrics": {}}
+
+
+def run_rounds(
+    fl: FilFL,
+    start: State,
+    rounds: int,
+    test: Test,
+    test_every: int,
+    callbacks: Sequence[Callback],
+    store: RunStore | None = None,
+) -> tuple[State, list[dict[str, Any]]]:
+    """Run the rounds that are missing: from the start, or from where the store left off."""
+    state = store.resumed if store and store.resumed else start
+    records = list(store.records) if store else []
+    for t in range(len(records) + 1, rounds + 1):
+        clock = Stopwatch()
+        state, happened = filfl_round(t, state, fl, clock)
+        with clock("evaluate"):
+            tested = test(state.w) if t % test_every == 0 or t == rounds else UNTESTED
+        record = finite_only({**happened.table(), **tested})
+        if store:
+            store.append(record, clock.seconds)
+            if t % store.config.checkpoint.every == 0 or t == rounds:
+                store.save(t, state)
+        records.append(record)
+        for callback in callbacks:
+            callback(record, state)
+    return state, records
+
+
+def finite_only(value: Any) -> Any:
+    """The value as JSON can hold it: None for a number that is not finite, texts for the keys of tables."""
+    if isinstance(value, Mapping):
+        return {str(key): finite_only(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite_only(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

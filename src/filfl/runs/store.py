@@ -1,0 +1,256 @@
+"""A run directory: what is in it, who may write to it, and how a run goes on after it was killed.
+
+    config.toml          the complete config
+    clients.json         the clients: name, number of training examples, whether their labels are random
+    rounds.jsonl         one record a round: the same bytes for the same config and seed
+    times.jsonl          seconds by phase, one line a round
+    checkpoints/         what is needed to go on
+    model.safetensors    the final weights, by name
+    summary.json         the end of a finished run
+"""
+
+import hashlib
+import json
+import os
+import platform
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import filelock
+import safetensors.torch
+import tomli_w
+import torch
+from torch import Tensor
+
+import filfl
+from filfl.config import Config
+from filfl.errors import ConfigError, RunError
+from filfl.round import State
+from filfl.runs import checkpoint
+from filfl.runs.files import sha256, to_json, write_whole
+from filfl.runs.summary import summarize
+
+CONFIG, CLIENTS, RECORDS, TIMES, MODEL, SUMMARY = (
+    "config.toml",
+    "clients.json",
+    "rounds.jsonl",
+    "times.jsonl",
+    "model.safetensors",
+    "summary.json",
+)
+
+
+@dataclass
+class RunStore:
+    """An open, locked run directory. `started_from` is the round it goes on after; 0 is a fresh start."""
+
+    directory: Path
+    config: Config
+    clients: Sequence[Mapping[str, Any]]
+    fingerprint: str
+    records: list[dict[str, Any]] = field(default_factory=list)
+    resumed: State | None = None
+    _records_file: BinaryIO | None = None
+    _times_file: BinaryIO | None = None
+    _records_bytes: int = 0
+    _records_hash: Any = field(default_factory=hashlib.sha256)
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.directory / "checkpoints"
+
+    @property
+    def started_from(self) -> int:
+        return len(self.records) if self.resumed is not None else 0
+
+    def append(self, record: Mapping[str, Any], seconds: Mapping[str, float]) -> None:
+        """Add the record of a round, and how long it took."""
+        assert self._records_file is not None and self._times_file is not None
+        line = to_json(record).encode() + b"\n"
+        rounded = {phase: round(value, 6) for phase, value in seconds.items()}
+        with _writing(self.directory):
+            self._records_file.write(line)
+            self._times_file.write(to_json({"round": record["round"], **rounded}).encode() + b"\n")
+            self._records_file.flush()
+            self._times_file.flush()
+        self._count(line)
+        self.records.append(dict(record))
+
+    def save(self, t: int, state: State) -> None:
+        """Write a checkpoint, after the records that it stands for are on the disk; then drop old ones."""
+        assert self._records_file is not None
+        with _writing(self.directory):
+            os.fsync(self._records_file.fileno())
+        saved = checkpoint.Checkpoint(t, state, self._records_bytes, self._records_hash.hexdigest())
+        checkpoint.save(self.checkpoints, saved, self.fingerprint)
+        for old in checkpoint.rounds_saved(self.checkpoints)[self.config.checkpoint.keep :]:
+            checkpoint.remove(self.checkpoints, old)
+
+    def finish(self, weights: Mapping[str, Tensor]) -> dict[str, Any]:
+        """Write the final weights and, last, the summary that says that this run is finished."""
+        model = safetensors.torch.save({name: value.detach().cpu().clone() for name, value in weights.items()})
+        write_whole(self.directory / MODEL, model)
+        summary = {
+            "name": self.config.name,
+            "seed": self.config.seed,
+            **summarize(self.records),
+            "seconds": round(sum(_seconds(self.directory / TIMES)), 3),
+            "run": self.fingerprint,
+            "records_sha256": sha256((self.directory / RECORDS).read_bytes()),
+            "model_sha256": sha256(model),
+            "versions": {
+                "filfl": filfl.__version__,
+                "torch": torch.__version__,
+                "python": platform.python_version(),
+                "machine": platform.machine(),
+            },
+        }
+        write_whole(self.directory / SUMMARY, (json.dumps(summary, indent=2, allow_nan=False) + "\n").encode())
+        return summary
+
+    def _count(self, written: bytes) -> None:
+        self._records_bytes += len(written)
+        self._records_hash.update(written)
+
+
+@contextmanager
+def open_store(
+    directory: Path,
+    config: Config,
+    clients: Sequence[Mapping[str, Any]],
+    fingerprint: str,
+    device: torch.device,
+    resume: bool,
+    say: Callable[[str], None],
+) -> Iterator[RunStore]:
+    """Lock a run directory and make it ready for the next round; `say` is told what a person should know."""
+    try:
+        (directory / "checkpoints").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"{directory} cannot be made: {error.strerror}") from None
+    lock = filelock.FileLock(directory / ".lock")
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        raise RunError(f"{directory} is in use by another process: wait for it, or choose another --out") from None
+    except OSError as error:
+        raise RunError(f"{directory} cannot be locked: {error.strerror}") from None
+    try:
+        store = RunStore(directory, config, clients, fingerprint)
+        _prepare(store, device, resume, say)
+        with (directory / RECORDS).open("ab") as records, (directory / TIMES).open("ab") as times:
+            store._records_file, store._times_file = records, times
+            yield store
+    finally:
+        lock.release()
+
+
+def finished(directory: Path, fingerprint: str) -> dict[str, Any] | None:
+    """The summary of a run that is finished and whole; None where it is not."""
+    try:
+        summary: dict[str, Any] = json.loads((directory / SUMMARY).read_bytes())
+        whole = (
+            summary["run"] == fingerprint
+            and summary["records_sha256"] == sha256((directory / RECORDS).read_bytes())
+            and summary["model_sha256"] == sha256((directory / MODEL).read_bytes())
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return summary if whole else None
+
+
+def _prepare(store: RunStore, device: torch.device, resume: bool, say: Callable[[str], None]) -> None:
+    directory = store.directory
+    config_path = directory / CONFIG
+    if config_path.exists():
+        if not resume:
+            raise RunError(f"{directory} already holds a run: add --resume to go on with it, or choose another --out")
+        _same_config(config_path, store.config)
+    for leftover in [*directory.glob(".*.tmp"), *store.checkpoints.glob(".*.tmp")]:
+        leftover.unlink(missing_ok=True)
+    if not config_path.exists() and {path.name for path in directory.iterdir()} - {".lock", "checkpoints", CLIENTS}:
+        raise RunError(f"{directory} is not empty and holds no run: choose another --out")
+    write_whole(directory / CLIENTS, to_json(store.clients).encode() + b"\n")
+    write_whole(config_path, tomli_w.dumps(store.config.table()).encode())
+    (directory / SUMMARY).unlink(missing_ok=True)
+    found = _newest_usable(store, device, say)
+    _cut(directory / RECORDS, found.records_bytes if found else 0)
+    _cut(directory / TIMES, _bytes_of_rounds(directory / TIMES, found.t if found else 0))
+    if found:
+        store.resumed = found.state
+        store.records = read_lines(directory / RECORDS)
+        store._count((directory / RECORDS).read_bytes())
+    for t in checkpoint.rounds_saved(store.checkpoints):
+        if found is None or t > found.t:
+            checkpoint.remove(store.checkpoints, t)
+
+
+def _newest_usable(store: RunStore, device: torch.device, say: Callable[[str], None]) -> checkpoint.Checkpoint | None:
+    """The newest checkpoint that is whole, of this run, and whose records are still there."""
+    path = store.directory / RECORDS
+    records = path.read_bytes() if path.exists() else b""
+    rounds = checkpoint.rounds_saved(store.checkpoints)
+    for t in rounds:
+        try:
+            found = checkpoint.load(store.checkpoints, t, store.fingerprint, device)
+            if sha256(records[: found.records_bytes]) != found.records_sha256:
+                raise checkpoint.Refused(f"{RECORDS} was changed or cut off before round {t}")
+            return found
+        except checkpoint.Refused as reason:
+            say(f"checkpoint of round {t} refused: {reason}")
+    if rounds:
+        say("no checkpoint can be used: starting again from round 1")
+    return None
+
+
+def _same_config(path: Path, config: Config) -> None:
+    try:
+        there = Config.from_table(tomllib.loads(path.read_text(encoding="utf-8"))).table()
+    except (OSError, ValueError, ConfigError):
+        raise RunError(f"{path} is damaged, so it cannot be told which run this is: choose another --out") from None
+    here = config.table()
+    for section in here:
+        if there[section] != here[section]:
+            raise RunError(
+                f"{path.parent} holds a run with another config ({section}: {there[section]} there, "
+                f"{here[section]} here): choose another --out"
+            )
+
+
+def _cut(path: Path, size: int) -> None:
+    """Cut a file to its first bytes."""
+    if path.exists() and path.stat().st_size != size:
+        write_whole(path, path.read_bytes()[:size])
+
+
+def _bytes_of_rounds(path: Path, rounds: int) -> int:
+    """How long the first lines of a file are, one a round."""
+    return sum(map(len, path.read_bytes().splitlines(keepends=True)[:rounds])) if path.exists() else 0
+
+
+def read_lines(path: Path) -> list[Any]:
+    """The JSON values of a file, one a line."""
+    try:
+        return [json.loads(line) for line in path.read_bytes().splitlines()]
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {error.strerror}") from None
+    except ValueError:
+        raise RunError(f"{path} is damaged: go on with the run by --resume, which mends it") from None
+
+
+def _seconds(path: Path) -> list[float]:
+    return [sum(value for phase, value in line.items() if phase != "round") for line in read_lines(path)]
+
+
+@contextmanager
+def _writing(directory: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise RunError(
+            f"{directory} cannot be written: {error.strerror}. Free some space, then go on with --resume"
+        ) from None
