@@ -25,8 +25,9 @@ from filfl.clients import Job
 from filfl.clock import Stopwatch
 from filfl.evaluation import cross_entropy
 from filfl.rng import stream
-from filfl.round import FilFL, State, filfl_round
+from filfl.round import filfl_round
 from filfl.selection.random import Random
+from filfl.server import FilFL, State
 from filfl.simulation.run import one_thread
 from filfl.simulation.serial import SerialClients
 from filfl.weights import FlatModel

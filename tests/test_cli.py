@@ -1,5 +1,6 @@
 """The command line, as a person types it: real processes, real files."""
 
+import contextlib
 import json
 import os
 import re
@@ -104,6 +105,25 @@ def test_run_prints_plain_lines_and_stores_the_run(filfl_process, filfl, folder:
     assert "Everything about this run is in runs/tiny" in shown
     assert len((folder / "runs" / "tiny" / "rounds.jsonl").read_text().splitlines()) == 4
     assert "runs/tiny-2" in filfl("run", "tiny.toml"), "a second run does not touch the first"
+
+
+def test_in_a_terminal_there_is_a_bar(folder: Path, environment: dict[str, str]) -> None:
+    ours, theirs = os.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "filfl.cli", "run", "tiny.toml"],
+        cwd=folder,
+        env={**environment, "TERM": "xterm", "COLUMNS": "100"},
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):  # the end of a terminal is an error
+        while piece := os.read(ours, 4096):
+            shown += piece
+    os.close(ours)
+    assert process.wait() == 0, shown.decode()
+    assert re.search(r"round .*━.*6/6.*accuracy .*0\.\d{3}.*\|S\^f\|", shown.decode())
 
 
 def test_resume_on_a_finished_run_says_so(filfl) -> None:

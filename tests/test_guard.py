@@ -14,6 +14,7 @@ from filfl.clients import Failure, Update
 from filfl.weights import Layout, Weights
 
 LAYOUT = Layout.of(nn.Linear(2, 1))
+CPU = torch.device("cpu")
 
 
 def weights(*values: float, dtype: torch.dtype = torch.float32) -> Weights:
@@ -21,7 +22,7 @@ def weights(*values: float, dtype: torch.dtype = torch.float32) -> Weights:
 
 
 def refusal(update: Update | Failure) -> str:
-    admitted, refused = guard({7: update}, LAYOUT)
+    admitted, refused = guard({7: update}, LAYOUT, CPU)
     assert not admitted
     return refused[7]
 
@@ -55,7 +56,7 @@ def test_a_failure_keeps_its_reason() -> None:
 
 def test_what_is_whole_passes_as_vector_and_as_state_dict() -> None:
     state = {"bias": torch.tensor([3.0]), "weight": torch.tensor([[1.0, 2.0]])}
-    admitted, refused = guard({1: Update(weights(1, 2, 3), 5, 0.1), 2: Update(state, 6, math.nan)}, LAYOUT)
+    admitted, refused = guard({1: Update(weights(1, 2, 3), 5, 0.1), 2: Update(state, 6, math.nan)}, LAYOUT, CPU)
     assert not refused
     assert torch.equal(admitted[1].weights.vector, admitted[2].weights.vector)
 

@@ -24,6 +24,7 @@ ORDER = [
     "algorithms",
     "clients",
     "aggregation",
+    "server",
     "conversation",
     "round",
     # what stands around it

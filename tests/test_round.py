@@ -17,10 +17,11 @@ from filfl.clock import Stopwatch
 from filfl.errors import PluginError
 from filfl.filtering import FILTERS, Filtering
 from filfl.filtering.reward import AverageReward
-from filfl.round import FilFL, Record, State, filfl_round
+from filfl.round import filfl_round
 from filfl.selection.divfl import DivFL
 from filfl.selection.power_of_choice import PowerOfChoice
 from filfl.selection.random import Random, RandomWithReplacement
+from filfl.server import FilFL, Record, State
 from filfl.weights import Layout, Weights
 
 LAYOUT = Layout.of(nn.Linear(1, 1, bias=False))

@@ -69,7 +69,7 @@ def test_a_run_directory_has_everything(small: dict[str, Any], tmp_path: Path) -
     assert wanted <= lines[0].keys()
     times = [json.loads(line) for line in (run / "times.jsonl").read_text().splitlines()]
     assert [line["round"] for line in times] == [1, 2, 3, 4]
-    assert {"train", "filter", "select", "aggregate", "evaluate"} <= times[0].keys()
+    assert {"train", "filter", "select", "aggregate", "evaluate", "checkpoint"} <= times[0].keys()
     assert json.loads((run / "summary.json").read_text())["rounds"] == 4
     from safetensors.torch import load_file
 

@@ -56,7 +56,7 @@ REGISTRIES: dict[str, Mapping[str, type[Any]]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Filter:
+class FilterOptions:
     """Client filtering: how, on what, and when."""
 
     name: str = "dgf"
@@ -118,12 +118,13 @@ class Execution:
     """Where the clients run."""
 
     mode: Literal["auto", "serial"] = "auto"
+    """serial: one client after the other. auto is that too, as long as there is no other."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:1, ..."""
 
 
 PLAIN: dict[str, type[Any]] = {
-    "filter": Filter,
+    "filter": FilterOptions,
     "training": Training,
     "evaluate": Evaluate,
     "checkpoint": Checkpoint,
@@ -147,7 +148,7 @@ class Config(Root):
     data: Dataset = field(default_factory=Digits)
     model: Model = field(default_factory=MLP)
     availability: Availability = field(default_factory=Always)
-    filter: Filter = field(default_factory=Filter)
+    filter: FilterOptions = field(default_factory=FilterOptions)
     selection: Selection = field(default_factory=Random)
     algorithm: Algorithm = field(default_factory=FedAvg)
     training: Training = field(default_factory=Training)

@@ -3,59 +3,46 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from filfl.aggregation import Admitted, guard
-from filfl.clients import Failure, Job, Metered
+from filfl.clients import Failure, Metered
 from filfl.clock import Stopwatch
 from filfl.errors import PluginError
-from filfl.selection import Selects
-from filfl.weights import Layout, Weights
+from filfl.rng import stream
+from filfl.server import FilFL, State
 
 
 class Conversation:
     """The server's side of one round's messages: what was answered, who was refused, what it cost."""
 
-    def __init__(
-        self,
-        door: Metered,
-        layout: Layout,
-        w_t: Weights,
-        job: Job,
-        selection: Selects,
-        K: int,
-        rng: np.random.Generator,
-        latest: Mapping[int, Tensor],
-        clock: Stopwatch,
-    ) -> None:
-        self.door = door
+    def __init__(self, t: int, state: State, fl: FilFL, clock: Stopwatch) -> None:
+        self.door = Metered(fl.clients, fl.layout)
         self.refused: dict[int, str] = {}
-        self.latest = dict(latest)
-        self._layout, self._w_t, self._job = layout, w_t, job
-        self._selection, self._K, self._rng = selection, K, rng
-        self._clock = clock
+        self.latest = dict(state.latest)
+        self._t, self._w_t, self._fl, self._clock = t, state.w, fl, clock
 
     def train(self, ids: Sequence[int]) -> dict[int, Admitted]:
         """Broadcast w_t, let the clients train in parallel, and take what they send back past the guard."""
         with self._clock("train"):
-            answers = self.door.train(ids, self._w_t, self._job) if ids else {}
-            admitted, refused = guard(answers, self._layout)
+            answers = self.door.train(ids, self._w_t, self._fl.job(self._t)) if ids else {}
+            admitted, refused = guard(answers, self._fl.layout, self._w_t.vector.device)
         self.refused |= refused
-        if getattr(self._selection, "wants_updates", False):
+        if getattr(self._fl.selection, "wants_updates", False):
             self.latest |= {k: update.weights.vector - self._w_t.vector for k, update in admitted.items()}
         return admitted
 
     def select(self, pool: Sequence[int]) -> list[int]:
         """At most K clients of the pool. Of K or fewer nobody has to be chosen (Remark 3)."""
-        again = getattr(self._selection, "with_replacement", False)
-        if not pool or (len(pool) <= self._K and not again):
+        again = getattr(self._fl.selection, "with_replacement", False)
+        if not pool or (len(pool) <= self._fl.K and not again):
             return list(pool)
         with self._clock("select"):
-            chosen = [int(k) for k in self._selection(pool, self._K, self, self._rng)]
-        if len(chosen) > self._K or not set(chosen) <= set(pool):
-            raise PluginError(f"the selection must choose at most {self._K} of {list(pool)} (got {chosen})")
+            rng = stream(self._fl.seed, self._t, "selection")
+            chosen = [int(k) for k in self._fl.selection(pool, self._fl.K, self, rng)]
+        if len(chosen) > self._fl.K or not set(chosen) <= set(pool):
+            raise PluginError(f"the selection must choose at most {self._fl.K} of {list(pool)} (got {chosen})")
         if len(set(chosen)) < len(chosen) and not again:
             raise PluginError(
                 f"the selection chose a client twice ({chosen}); "
@@ -70,8 +57,12 @@ class Conversation:
 
     def gradients(self, ids: Sequence[int]) -> dict[int, Tensor]:
         answers = self._answered(self.door.gradients(ids, self._w_t))
-        broken = [k for k, gradient in answers.items() if not gradient.isfinite().all()]
-        self.refused |= dict.fromkeys(broken, "its gradient has a value that is not finite")
+        shape = (self._fl.layout.num_trained,)
+        broken = {k: "its gradient has the wrong shape" for k, g in answers.items() if tuple(g.shape) != shape}
+        broken |= {
+            k: "its gradient has a value that is not finite" for k, g in answers.items() if not g.isfinite().all()
+        }
+        self.refused |= broken
         return {k: gradient for k, gradient in answers.items() if k not in broken}
 
     def updates(self, ids: Sequence[int]) -> dict[int, Tensor]:

@@ -55,7 +55,12 @@ def test_the_empty_set_costs_nothing() -> None:
     R = constant(1.0)
     assert R(frozenset()) == 0.0
     assert R.evaluations == 0
-    assert AverageReward({1: torch.ones(2)}, lambda w: 1.0, empty=8.25)(frozenset()) == 8.25
+
+
+def test_the_empty_set_may_stand_for_the_current_model() -> None:
+    R = AverageReward({1: torch.ones(2)}, lambda w: float(w.sum()), empty=torch.full((2,), 0.5))
+    assert R(frozenset()) == 9.0 and R(frozenset({1})) == 8.0
+    assert R.evaluations == 2
 
 
 def test_filters_on_the_real_reward_need_2n_minus_1_and_all_evaluations() -> None:

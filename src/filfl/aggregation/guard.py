@@ -12,19 +12,21 @@ MOST_EXAMPLES = 10**9
 """A client that claims more would, averaged by examples, replace the model by its own."""
 
 
-def guard(answers: Mapping[int, Update | Failure], layout: Layout) -> tuple[dict[int, Admitted], dict[int, str]]:
-    """The updates that may be averaged, and for every other client the reason against it."""
+def guard(
+    answers: Mapping[int, Update | Failure], layout: Layout, device: torch.device
+) -> tuple[dict[int, Admitted], dict[int, str]]:
+    """The updates that may be averaged, on the server's device, and for every other client the reason against it."""
     admitted: dict[int, Admitted] = {}
     refused: dict[int, str] = {}
     for k, answer in answers.items():
         try:
-            admitted[k] = _admit(answer, layout)
+            admitted[k] = _admit(answer, layout, device)
         except Mismatch as reason:
             refused[k] = str(reason)
     return admitted, refused
 
 
-def _admit(answer: Update | Failure, layout: Layout) -> Admitted:
+def _admit(answer: Update | Failure, layout: Layout, device: torch.device) -> Admitted:
     if isinstance(answer, Failure):
         raise Mismatch(answer.reason)
     weights = answer.weights if isinstance(answer.weights, Weights) else layout.flatten(answer.weights)
@@ -42,4 +44,4 @@ def _admit(answer: Update | Failure, layout: Layout) -> Admitted:
     n = answer.num_examples
     if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= MOST_EXAMPLES:
         raise Mismatch(f"the number of examples must be a whole number between 1 and {MOST_EXAMPLES:,} (got {n!r})")
-    return Admitted(weights, n, float(answer.train_loss))
+    return Admitted(Weights(weights.vector.to(device), weights.integers.to(device)), n, float(answer.train_loss))

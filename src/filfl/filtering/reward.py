@@ -28,18 +28,20 @@ class _Anchor:
 
 
 class AverageReward:
-    """R(S) = max(0, c - F_V(1/|S| sum_{k in S} w_k)); R({}) is `empty`; 0 where the loss is not finite.
+    """R(S) = max(0, c - F_V(1/|S| sum_{k in S} w_k)); 0 where the loss is not finite.
+
+    R({}) is 0, or, where `empty` gives weights that stand for nobody, the reward of those.
 
     Sets are bit masks over the clients. The float64 sum of a set is made from the nearest of the few sets seen
     last by adding and subtracting the clients that differ: one O(d) step for a greedy filter. Rewards are
-    remembered; `evaluations` counts the inferences, that is, the non-empty sets whose loss was computed.
+    remembered; `evaluations` counts the sets whose loss was computed.
     """
 
     def __init__(
         self,
         weights: "Mapping[int, Tensor]",
         loss: "Callable[[Tensor], float]",
-        empty: float = 0.0,
+        empty: "Tensor | None" = None,
         c: float = C,
     ) -> None:
         self.evaluations = 0
@@ -48,18 +50,24 @@ class AverageReward:
         self._scale = [float(w.abs().max()) if w.numel() else 0.0 for w in self._weights]
         self._loss = loss
         self._c = c
-        self._memo = {0: empty}
+        self._empty = empty
+        self._memo = {0: 0.0} if empty is None else {}
         self._anchors: list[_Anchor] = []
 
     def __call__(self, subset: frozenset[int]) -> float:
         members = sum(1 << self._bit[k] for k in subset)
         if members not in self._memo:
             self.evaluations += 1
-            self._memo[members] = reward_of(self._loss(self._mean(members)), self._c)
+            self._memo[members] = self._cut(self._loss(self._mean(members)))
         return self._memo[members]
+
+    def _cut(self, loss: float) -> float:
+        return max(0.0, self._c - loss) if math.isfinite(loss) else 0.0
 
     def _mean(self, members: int) -> "Tensor":
         """The mean weights of a set, in the clients' own dtype."""
+        if members == 0 and self._empty is not None:
+            return self._empty
         anchor = self._sum(members)
         self._anchors = [anchor, *self._anchors][:ANCHORS]
         return (anchor.total / members.bit_count()).to(self._weights[0].dtype)
@@ -87,11 +95,6 @@ class AverageReward:
         for i in others:
             total += self._weights[i]
         return _Anchor(members, total, scale)
-
-
-def reward_of(loss: float, c: float = C) -> float:
-    """c - loss, cut off below at 0; 0 where the loss is not finite."""
-    return max(0.0, c - loss) if math.isfinite(loss) else 0.0
 
 
 def _bits(members: int) -> list[int]:

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from filfl.filtering.when import Past
-from filfl.round import State
 from filfl.runs.files import sha256, to_json, write_whole
+from filfl.server import State
 from filfl.weights import Weights
 
 FORMAT = 1
@@ -27,7 +27,7 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class Saved:
     """The state after round t, and how far the records had come."""
 
     t: int
@@ -36,32 +36,32 @@ class Checkpoint:
     records_sha256: str
 
 
-def save(folder: Path, checkpoint: Checkpoint, fingerprint: str) -> None:
+def save(folder: Path, saved: Saved, fingerprint: str) -> None:
     """Write the checkpoint of a run; `fingerprint` says of which run it is."""
-    state = checkpoint.state
+    state = saved.state
     tensors = {"w.vector": state.w.vector, "w.integers": state.w.integers}
-    tensors |= {f"server.{name}": value for name, value in state.server.items()}
+    tensors |= {f"memory.{name}": value for name, value in state.memory.items()}
     tensors |= {f"latest.{k}": value for k, value in state.latest.items()}
     payload = safetensors.torch.save({name: value.detach().cpu().contiguous() for name, value in tensors.items()})
     facts: dict[str, Any] = {
         "format": FORMAT,
         "run": fingerprint,
-        "round": checkpoint.t,
+        "round": saved.t,
         "S_f": list(state.S_f),
         "previous": state.past.previous.tolist(),
         "seen": state.past.seen.tolist(),
         "filtered_at": state.past.filtered_at,
-        "records_bytes": checkpoint.records_bytes,
-        "records_sha256": checkpoint.records_sha256,
+        "records_bytes": saved.records_bytes,
+        "records_sha256": saved.records_sha256,
         "tensors_sha256": sha256(payload),
     }
     facts["sha256"] = sha256(to_json(facts).encode())
-    tensors_path, facts_path = _paths(folder, checkpoint.t)
+    tensors_path, facts_path = _paths(folder, saved.t)
     write_whole(tensors_path, payload)
     write_whole(facts_path, to_json(facts).encode())
 
 
-def load(folder: Path, t: int, fingerprint: str, device: torch.device) -> Checkpoint:
+def load(folder: Path, t: int, fingerprint: str, device: torch.device) -> Saved:
     """Read the checkpoint of round t; raises `Refused`."""
     tensors_path, facts_path = _paths(folder, t)
     try:
@@ -94,10 +94,10 @@ def load(folder: Path, t: int, fingerprint: str, device: torch.device) -> Checkp
             seen=np.array(facts["seen"], dtype=np.int64),
             filtered_at=facts["filtered_at"],
         ),
-        server=_named(tensors, "server."),
+        memory=_named(tensors, "memory."),
         latest={int(k): value for k, value in _named(tensors, "latest.").items()},
     )
-    return Checkpoint(t, state, facts["records_bytes"], facts["records_sha256"])
+    return Saved(t, state, facts["records_bytes"], facts["records_sha256"])
 
 
 def rounds_saved(folder: Path) -> list[int]:

@@ -5,8 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from filfl.clock import Stopwatch
-from filfl.round import FilFL, State, filfl_round
+from filfl.round import filfl_round
 from filfl.runs.store import RunStore
+from filfl.server import FilFL, State
 from filfl.weights import Weights
 
 Callback = Callable[[Mapping[str, Any], State], None]
@@ -36,9 +37,11 @@ def run_rounds(
             tested = test(state.w) if t % test_every == 0 or t == rounds else UNTESTED
         record = finite_only({**happened.table(), **tested})
         if store:
-            store.append(record, clock.seconds)
-            if t % store.config.checkpoint.every == 0 or t == rounds:
-                store.save(t, state)
+            store.append(record)
+            with clock("checkpoint"):
+                if t % store.config.checkpoint.every == 0 or t == rounds:
+                    store.save(t, state)
+            store.append_times(t, clock.seconds)
         records.append(record)
         for callback in callbacks:
             callback(record, state)

@@ -1,14 +1,15 @@
 """A run directory: what is in it, who may write to it, and how a run goes on after it was killed.
 
-    config.toml          the complete config
-    clients.json         the clients: name, number of training examples, whether their labels are random
-    rounds.jsonl         one record a round: the same bytes for the same config and seed
-    times.jsonl          seconds by phase, one line a round
-    checkpoints/         what is needed to go on
-    model.safetensors    the final weights, by name
-    summary.json         the end of a finished run
+config.toml          the complete config
+clients.json         the clients: name, number of training examples, whether their labels are random
+rounds.jsonl         one record a round: the same bytes for the same config and seed
+times.jsonl          seconds by phase, one line a round
+checkpoints/         what is needed to go on
+model.safetensors    the final weights, by name
+summary.json         the end of a finished run
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -29,10 +30,10 @@ from torch import Tensor
 import filfl
 from filfl.config import Config
 from filfl.errors import ConfigError, RunError
-from filfl.round import State
 from filfl.runs import checkpoint
 from filfl.runs.files import sha256, to_json, write_whole
 from filfl.runs.summary import summarize
+from filfl.server import State
 
 CONFIG, CLIENTS, RECORDS, TIMES, MODEL, SUMMARY = (
     "config.toml",
@@ -67,25 +68,24 @@ class RunStore:
     def started_from(self) -> int:
         return len(self.records) if self.resumed is not None else 0
 
-    def append(self, record: Mapping[str, Any], seconds: Mapping[str, float]) -> None:
-        """Add the record of a round, and how long it took."""
-        assert self._records_file is not None and self._times_file is not None
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Add the record of a round."""
         line = to_json(record).encode() + b"\n"
-        rounded = {phase: round(value, 6) for phase, value in seconds.items()}
-        with _writing(self.directory):
-            self._records_file.write(line)
-            self._times_file.write(to_json({"round": record["round"], **rounded}).encode() + b"\n")
-            self._records_file.flush()
-            self._times_file.flush()
+        self._write(self._records_file, line)
         self._count(line)
         self.records.append(dict(record))
+
+    def append_times(self, t: int, seconds: Mapping[str, float]) -> None:
+        """Add how long a round took, by phase."""
+        rounded = {phase: round(value, 6) for phase, value in seconds.items()}
+        self._write(self._times_file, to_json({"round": t, **rounded}).encode() + b"\n")
 
     def save(self, t: int, state: State) -> None:
         """Write a checkpoint, after the records that it stands for are on the disk; then drop old ones."""
         assert self._records_file is not None
         with _writing(self.directory):
             os.fsync(self._records_file.fileno())
-        saved = checkpoint.Checkpoint(t, state, self._records_bytes, self._records_hash.hexdigest())
+        saved = checkpoint.Saved(t, state, self._records_bytes, self._records_hash.hexdigest())
         checkpoint.save(self.checkpoints, saved, self.fingerprint)
         for old in checkpoint.rounds_saved(self.checkpoints)[self.config.checkpoint.keep :]:
             checkpoint.remove(self.checkpoints, old)
@@ -111,6 +111,12 @@ class RunStore:
         }
         write_whole(self.directory / SUMMARY, (json.dumps(summary, indent=2, allow_nan=False) + "\n").encode())
         return summary
+
+    def _write(self, file: BinaryIO | None, line: bytes) -> None:
+        assert file is not None
+        with _writing(self.directory):
+            file.write(line)
+            file.flush()
 
     def _count(self, written: bytes) -> None:
         self._records_bytes += len(written)
@@ -179,7 +185,7 @@ def _prepare(store: RunStore, device: torch.device, resume: bool, say: Callable[
     (directory / SUMMARY).unlink(missing_ok=True)
     found = _newest_usable(store, device, say)
     _cut(directory / RECORDS, found.records_bytes if found else 0)
-    _cut(directory / TIMES, _bytes_of_rounds(directory / TIMES, found.t if found else 0))
+    _keep_times(directory / TIMES, found.t if found else 0)
     if found:
         store.resumed = found.state
         store.records = read_lines(directory / RECORDS)
@@ -189,7 +195,7 @@ def _prepare(store: RunStore, device: torch.device, resume: bool, say: Callable[
             checkpoint.remove(store.checkpoints, t)
 
 
-def _newest_usable(store: RunStore, device: torch.device, say: Callable[[str], None]) -> checkpoint.Checkpoint | None:
+def _newest_usable(store: RunStore, device: torch.device, say: Callable[[str], None]) -> checkpoint.Saved | None:
     """The newest checkpoint that is whole, of this run, and whose records are still there."""
     path = store.directory / RECORDS
     records = path.read_bytes() if path.exists() else b""
@@ -227,9 +233,14 @@ def _cut(path: Path, size: int) -> None:
         write_whole(path, path.read_bytes()[:size])
 
 
-def _bytes_of_rounds(path: Path, rounds: int) -> int:
-    """How long the first lines of a file are, one a round."""
-    return sum(map(len, path.read_bytes().splitlines(keepends=True)[:rounds])) if path.exists() else 0
+def _keep_times(path: Path, until: int) -> None:
+    """Keep the times of the rounds until this one. A death may have cut a line short, or kept one from being written."""
+    kept = []
+    for line in path.read_bytes().splitlines(keepends=True) if path.exists() else []:
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            if json.loads(line)["round"] <= until and line.endswith(b"\n"):
+                kept.append(line)
+    write_whole(path, b"".join(kept))
 
 
 def read_lines(path: Path) -> list[Any]:

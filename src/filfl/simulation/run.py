@@ -20,18 +20,20 @@ from filfl.errors import ConfigError, PluginError
 from filfl.evaluation import Loss, Metric, accuracy, cross_entropy, mean_loss, score
 from filfl.experiment import Experiment
 from filfl.filtering import FILTERS, Filter
-from filfl.filtering.reward import AverageReward, reward_of
+from filfl.filtering.reward import AverageReward
 from filfl.models.own import OwnModel
 from filfl.rng import SETUP, stream, torch_seeded
-from filfl.round import FilFL, State
 from filfl.runs import Callback, finished, open_store, read_run, run_rounds
 from filfl.runs.files import to_json
 from filfl.runs.store import MODEL
 from filfl.runs.summary import summarize
 from filfl.selection import Selects
 from filfl.selection.own import OwnSelection
+from filfl.server import FilFL, State
 from filfl.simulation.serial import SerialClients, samples_on
 from filfl.weights import FlatModel, Weights
+
+EXECUTORS = {"auto": SerialClients, "serial": SerialClients}
 
 
 @dataclass(frozen=True)
@@ -96,8 +98,7 @@ def simulate(
             def loss_on_V(vector: Tensor) -> float:
                 return mean_loss(net, Weights(vector, w_t.integers), filter_set, loss)
 
-            empty = reward_of(loss_on_V(w_t.vector)) if config.filter.empty == "global" else 0.0
-            return AverageReward(trained, loss_on_V, empty)
+            return AverageReward(trained, loss_on_V, w_t.vector if config.filter.empty == "global" else None)
 
         def test(w: Weights) -> dict[str, Any]:
             test_loss, scores = score(net, w, test_set, loss, metrics)
@@ -107,7 +108,7 @@ def simulate(
         fl = FilFL(
             seed=config.seed,
             num_clients=data.num_clients,
-            clients=SerialClients(data, net, loss),
+            clients=EXECUTORS[config.execution.mode](data, net, loss),
             layout=net.layout,
             availability=config.availability,
             filter=filter or FILTERS.get(config.filter.name),

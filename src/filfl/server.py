@@ -1,0 +1,87 @@
+"""What the server is given, what it carries from round to round, and what it writes down."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from filfl.aggregation import Aggregation, ServerState
+from filfl.availability import Availability
+from filfl.clients import Clients, Job
+from filfl.filtering import Filter
+from filfl.filtering.when import START, Past
+from filfl.selection import Selects
+from filfl.weights import Layout, Weights
+
+
+class CountedReward(Protocol):
+    """R over the subsets of the clients that trained, with a count of what it cost."""
+
+    evaluations: int
+
+    def __call__(self, subset: frozenset[int], /) -> float: ...
+
+
+@dataclass(frozen=True)
+class FilFL:
+    """What Algorithm 1 requires: E and eta (in `job`), K, h, n, chi (`filter`), and the parts that it leaves open."""
+
+    seed: int
+    num_clients: int
+    clients: Clients
+    layout: Layout
+    availability: Availability
+    filter: Filter | None
+    """chi-GF, or any other filter. None is federated learning without filtering."""
+    reward: Callable[[Mapping[int, Tensor], Weights], CountedReward]
+    """(trained weights of the clients, w_t) -> R"""
+    when: str
+    h: int
+    n: int | None
+    """The cap on the clients considered in a filtering; None is no cap."""
+    selection: Selects
+    K: int
+    job: Callable[[int], Job]
+    aggregation: Aggregation
+
+
+@dataclass(frozen=True)
+class State:
+    """What the server carries from round to round."""
+
+    w: Weights
+    S_f: tuple[int, ...] = ()
+    past: Past = START
+    memory: ServerState = field(default_factory=dict)
+    """What the aggregation remembers."""
+    latest: Mapping[int, Tensor] = field(default_factory=dict)
+    """How each client last changed the model, where the selection goes by that."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """What happened in one round. Everything in it is reproducible; seconds are kept elsewhere."""
+
+    round: int
+    did_filter: bool
+    available: list[int]
+    considered: list[int]
+    """The clients that a filtering visited, in its order."""
+    filtered: list[int]
+    """The part of S^f that is available; everybody available where nothing filters."""
+    selected: list[int]
+    refused: dict[int, str]
+    notes: list[str]
+    train_loss: float | None
+    reward_all: float | None
+    reward_filtered: float | None
+    reward_selected: float | None
+    evaluations: int
+    """Inferences over the filtering dataset that the filter needed."""
+    uplink_bytes: int
+    downlink_bytes: int
+    trace: list[dict[str, Any]]
+
+    def table(self) -> dict[str, Any]:
+        return asdict(self)
