@@ -46,7 +46,8 @@ class Scripted:
         return {k: Failure("asleep") if k == 0 else float(k) for k in ids}
 
     def gradients(self, ids: Sequence[int], weights: Weights) -> dict[int, torch.Tensor | Failure]:
-        return {k: torch.tensor([torch.nan if k == 0 else float(k)]) for k in ids}
+        broken = {0: torch.tensor([torch.nan]), 5: torch.ones(2)}
+        return {k: broken.get(k, torch.tensor([float(k)])) for k in ids}
 
     def num_examples(self, ids: Sequence[int]) -> dict[int, int]:
         return dict.fromkeys(ids, 10)
@@ -203,8 +204,12 @@ def test_power_of_choice_chooses_the_highest_losses_of_those_who_answer() -> Non
 
 
 def test_divfl_leaves_out_broken_gradients() -> None:
-    (record,), *_ = run([(0, 1, 2, 9)], selection=DivFL())
-    assert 0 not in record.selected and record.refused == {0: "its gradient has a value that is not finite"}
+    (record,), *_ = run([(0, 1, 2, 5, 9)], selection=DivFL())
+    assert not {0, 5} & set(record.selected)
+    assert record.refused == {
+        0: "its gradient has a value that is not finite",
+        5: "its gradient has shape (2,) instead of (1,)",
+    }
 
 
 def test_latest_updates_are_remembered_for_who_goes_by_them() -> None:

@@ -58,10 +58,12 @@ class Conversation:
     def gradients(self, ids: Sequence[int]) -> dict[int, Tensor]:
         answers = self._answered(self.door.gradients(ids, self._w_t))
         shape = (self._fl.layout.num_trained,)
-        broken = {k: "its gradient has the wrong shape" for k, g in answers.items() if tuple(g.shape) != shape}
-        broken |= {
-            k: "its gradient has a value that is not finite" for k, g in answers.items() if not g.isfinite().all()
-        }
+        broken = {}
+        for k, gradient in answers.items():
+            if tuple(gradient.shape) != shape:
+                broken[k] = f"its gradient has shape {tuple(gradient.shape)} instead of {shape}"
+            elif not gradient.isfinite().all():
+                broken[k] = "its gradient has a value that is not finite"
         self.refused |= broken
         return {k: gradient for k, gradient in answers.items() if k not in broken}
 

@@ -234,7 +234,7 @@ def _cut(path: Path, size: int) -> None:
 
 
 def _keep_times(path: Path, until: int) -> None:
-    """Keep the times of the rounds until this one. A death may have cut a line short, or kept one from being written."""
+    """Keep the times of the rounds until this one. A death may have cut a line short, or kept one away."""
     kept = []
     for line in path.read_bytes().splitlines(keepends=True) if path.exists() else []:
         with contextlib.suppress(ValueError, KeyError, TypeError):
