@@ -153,8 +153,9 @@ def test_changes_from_the_command_line() -> None:
         "name": "x=y",
         "model.hidden": [3, 4],
     }
-    arm = parse_arm("dgf:filter.name=dgf,selection.k=3,against=none")
-    assert (arm.name, arm.changes, arm.against) == ("dgf", {"filter.name": "dgf", "selection.k": 3}, "none")
+    arm = parse_arm("dgf:filter.name=dgf,model.hidden=[3,4],selection.k=3,against=none")
+    assert arm.changes == {"filter.name": "dgf", "model.hidden": [3, 4], "selection.k": 3}
+    assert (arm.name, arm.against) == ("dgf", "none")
     for wrong in ("selection.k", "=3"):
         with pytest.raises(ConfigError, match="write key=value"):
             parse_changes([wrong])

@@ -1,5 +1,6 @@
 """An experiment file: the config of one run, and the arms that change something in it."""
 
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -152,7 +153,8 @@ def parse_arm(text: str) -> Arm:
     name, _, pairs = text.partition(":")
     if not name.strip():
         raise ConfigError(f"write --arm NAME:key=value,... (got {show(text)})")
-    changes = parse_changes([pair for pair in pairs.split(",") if pair.strip()])
+    # A comma inside brackets belongs to a list, as in model.hidden=[64,32].
+    changes = parse_changes([pair for pair in re.split(r",(?![^\[]*\])", pairs) if pair.strip()])
     against = changes.pop("against", None)
     return Arm(name.strip(), changes, against)
 

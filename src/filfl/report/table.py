@@ -39,14 +39,16 @@ def columns(statistics: Sequence[ArmStatistics], target: float) -> tuple[list[st
 
 
 def caption(statistics: Sequence[ArmStatistics], seeds: int) -> str:
-    bases = list(dict.fromkeys(arm.against for arm in statistics))
-    tested = "; ".join(
-        f"{', '.join(arm.arm for arm in statistics if arm.against == base != arm.arm)} against {base}" for base in bases
-    )
+    tested: dict[str, list[str]] = {}
+    for arm in statistics:
+        if arm.arm != arm.against:
+            tested.setdefault(arm.against, []).append(arm.arm)
+    tests = "; ".join(f"{', '.join(arms)} against {base}" for base, arms in tested.items())
     return (
         f"Mean ± standard deviation over {seeds} seeds. Final accuracy: mean of the last {LAST} tested rounds; "
         "@t: accuracy at round t. Rounds and uplink MB to the target accuracy: over the seeds that reached it (how "
-        f"many, where not all did). |S^f|: mean over the rounds. p: two-sided t-tests on the final accuracy, {tested}."
+        "many, where not all did). |S^f|: mean over the rounds."
+        + (f" p: two-sided t-tests on the final accuracy, {tests}." if tests else "")
     )
 
 

@@ -56,7 +56,6 @@ class Result:
 
 def simulate(
     config: Config | Mapping[str, Any] | str | Path,
-    *,
     data: FederatedData | None = None,
     model: Callable[[], nn.Module] | None = None,
     loss: Loss | None = None,
@@ -64,6 +63,7 @@ def simulate(
     filter: Filter | None = None,
     selection: Selects | None = None,
     callbacks: Sequence[Callback] = (),
+    *,
     out: str | Path | None = None,
     resume: bool = False,
     say: Callable[[str], None] = print,
