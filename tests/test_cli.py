@@ -164,6 +164,9 @@ def test_compare_makes_a_table_and_pictures(filfl_process, filfl, folder: Path) 
     assert json.loads((folder / "c" / "comparison.json").read_text()) == facts
     assert "6/6" in again
     assert "error: c is not empty: add --resume" in filfl("compare", "tiny.toml", "--out", "c", code=1)
+    (folder / "c" / "comparison.toml").write_text("seeds = ")
+    assert "comparison.toml is damaged" in filfl("compare", "tiny.toml", "--out", "c", "--resume", code=1)
+    (folder / "c" / "comparison.toml").write_text("seeds = [0]")
     assert "holds another comparison" in filfl("compare", "tiny.toml", "--out", "c", "--resume", "--seeds", "3", code=1)
 
 
@@ -176,7 +179,8 @@ def test_a_comparison_and_a_single_run_agree(filfl_process, filfl, folder: Path)
 @pytest.mark.parametrize("command", ["run", "compare"])
 def test_ctrl_c_stops_cleanly_and_says_how_to_resume(command: str, folder: Path, environment: dict[str, str]) -> None:
     where = folder / "out"
-    arguments = [sys.executable, "-m", "filfl.cli", command, "tiny.toml", "--set", "rounds=100000", "--out", "out"]
+    arguments = [sys.executable, "-m", "filfl.cli", command, "tiny.toml", "--set", "rounds=100000"]
+    arguments += ["--set", "model.hidden=[8, 8]", "--out", "out"]
     process = subprocess.Popen(
         arguments,
         cwd=folder,
@@ -199,3 +203,4 @@ def test_ctrl_c_stops_cleanly_and_says_how_to_resume(command: str, folder: Path,
     assert process.returncode == 130, shown
     assert "Traceback" not in shown
     assert f"filfl {command} tiny.toml --set rounds=100000" in shown and "--out out --resume" in shown
+    assert "'model.hidden=[8, 8]'" in shown, "the command can be pasted into a shell"

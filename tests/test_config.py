@@ -1,8 +1,10 @@
 """Configs: what is right is kept to the letter, what is wrong is named with its key."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -66,6 +68,7 @@ def test_a_complete_table_gives_the_config_back(changes: dict[str, Any]) -> None
         ({"data.alpha": -1.5}, "data.alpha must be a number above 0 (got -1.5)"),
         ({"data.alpha": float("nan")}, "data.alpha must be a number above 0 (got nan)"),
         ({"data.noisy": 1.2}, "data.noisy must be a number between 0 and 1 (got 1.2)"),
+        ({"data.test": 1}, "data.test must be a number of at least 0 and below 1 (got 1)"),
         ({"rounds": 2.5}, "rounds must be a whole number of at least 1 (got 2.5)"),
         ({"rounds": True}, "rounds must be a whole number of at least 1 (got true)"),
         ({"rounds": "ten"}, 'rounds must be a whole number of at least 1 (got "ten")'),
@@ -113,11 +116,12 @@ def test_every_mistake_is_told_at_once() -> None:
         ({"filter.name": "opt", "data.clients": 21}, "set filter.cap to 20 or less"),
         ({"data.clients": 9000}, "cannot have data.min_size = 10 samples each"),
         ({"execution.device": "cuda:99"}, 'execution.device = "cuda:99" cannot be used here'),
+        ({"execution.device": "meta"}, "execution.device must be auto, cpu, cuda or cuda:N"),
         ({"execution.device": "gpu"}, 'execution.device = "gpu" cannot be used here'),
-        ({"data.name": "arrays"}, "data given from Python"),
-        ({"model.name": "own"}, "a model given from Python"),
-        ({"filter.name": "own"}, "a filter given from Python"),
-        ({"selection.name": "own"}, "a selection given from Python"),
+        ({"data.name": "arrays"}, "stands for your own, given from Python"),
+        ({"model.name": "own"}, "stands for your own, given from Python"),
+        ({"filter.name": "own"}, "stands for your own, given from Python"),
+        ({"selection.name": "own"}, "stands for your own, given from Python"),
     ],
 )
 def test_what_only_the_data_or_the_machine_can_tell_is_refused_before_any_round(
@@ -127,6 +131,26 @@ def test_what_only_the_data_or_the_machine_can_tell_is_refused_before_any_round(
         filfl.simulate(changes, out=tmp_path / "run")
     assert sentence in str(error.value)
     assert not (tmp_path / "run").exists(), "nothing was written"
+
+
+def test_own_data_has_its_own_size(blobs: filfl.FederatedData) -> None:
+    many = filfl.FederatedData.from_arrays(
+        blobs.x, blobs.y, np.arange(len(blobs.y)) % 40, test=(blobs.test_x, blobs.test_y)
+    )
+    config = {
+        "rounds": 1,
+        "filter.name": "none",
+        "availability.name": "redraw",
+        "availability.n": 30,
+        "selection.k": 25,
+    }
+    assert len(filfl.simulate(config, many).records[0]["selected"]) == 25
+
+
+def test_a_client_without_samples_is_refused(blobs: filfl.FederatedData) -> None:
+    empty = replace(blobs, train_ends=np.where(np.arange(9) == 4, blobs.offsets[:-1], blobs.train_ends))
+    with pytest.raises(ConfigError, match=r"client 4 has no training samples \(1 of 9 have none\)"):
+        filfl.simulate({"selection.k": 2}, empty)
 
 
 def test_own_data_is_checked_too(blobs: filfl.FederatedData) -> None:
@@ -139,6 +163,8 @@ def test_own_data_is_checked_too(blobs: filfl.FederatedData) -> None:
 def test_changing_a_plugin_drops_the_options_of_the_old_one() -> None:
     base = {"selection": {"name": "power-of-choice", "k": 3, "d": 9}, "training": {"epochs": 2}}
     assert override(base, {"selection.name": "random"})["selection"] == {"name": "random", "k": 3}
+    with pytest.raises(ConfigError, match=r"selection.d belongs to power-of-choice"):
+        Experiment(base).config({"selection.d": 5, "selection.name": "random"})
     assert override(base, {"training.steps": 7})["training"] == {"steps": 7}
     assert base["selection"]["d"] == 9, "the base is left alone"
 
@@ -192,8 +218,20 @@ def test_a_missing_file_is_said_with_the_names_that_exist(tmp_path: Path) -> Non
         Experiment.load(tmp_path / "binary.toml")
 
 
+def test_a_scale_changes_the_base() -> None:
+    experiment = Experiment.from_table({"rounds": 3, "scale": {"paper": {"rounds": 500, "filter": {"period": 7}}}})
+    assert experiment.at_scale(None).config({}).rounds == 3
+    paper = experiment.at_scale("paper").config({})
+    assert (paper.rounds, paper.filter.period) == (500, 7)
+    with pytest.raises(ConfigError, match=r'--scale must be one of paper \(got "papre"\); did you mean "paper"'):
+        experiment.at_scale("papre")
+    with pytest.raises(ConfigError, match=r"scale.x is a section"):
+        Experiment.from_table({"scale": {"x": 3}})
+
+
 @pytest.mark.parametrize("name", shipped_names())
 def test_what_is_shipped_is_valid_in_every_arm(name: str) -> None:
     experiment = Experiment.load(name)
-    for arm in experiment.checked_arms():
-        experiment.config({}, arm)
+    for scale in (None, *experiment.scales):
+        for arm in experiment.checked_arms():
+            experiment.at_scale(scale).config({}, arm)

@@ -85,6 +85,10 @@ def test_random_labels_touch_the_noisy_clients_only() -> None:
         mine = slice(clean.offsets[k], clean.offsets[k + 1])
         agreement = (clean.y[mine] == noisy.y[mine]).mean()
         assert agreement < 0.5 if noisy.noisy[k] else agreement == 1
+    validation = np.concatenate(
+        [np.arange(noisy.train_ends[k], noisy.offsets[k + 1]) for k in np.flatnonzero(noisy.noisy)]
+    )
+    assert (clean.y[validation] == noisy.y[validation]).mean() < 0.5, "a noisy client's validation labels are noisy too"
     for name in ("x", "filter_x", "filter_y", "test_x", "test_y", "offsets", "train_ends"):
         assert np.array_equal(getattr(clean, name), getattr(noisy, name)), name
     assert clean.fingerprint() != noisy.fingerprint()

@@ -81,9 +81,11 @@ def test_the_wheel_has_what_it_needs(tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         archive.extractall(tmp_path / "installed")
-    assert {"filfl/experiments/demo.toml", "filfl/py.typed", "filfl/cli.py"} <= names
+    source = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src" / "filfl").rglob("*") if path.is_file()}
+    assert {name for name in source if "__pycache__" not in name} <= names
     assert not any(name.startswith(("tests", "benchmarks", "docs")) for name in names)
-    code = "import filfl, sys, filfl.cli; print(filfl.__file__); sys.argv = ['filfl', '--version']; filfl.cli.main()"
+    code = "import filfl, sys, filfl.cli; print(filfl.__file__); filfl.simulate({'rounds': 1}); "
+    code += "sys.argv = ['filfl', '--version']; filfl.cli.main()"
     environment = {"PYTHONPATH": str(tmp_path / "installed"), "PATH": "/usr/bin:/bin"}
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, cwd=tmp_path, capture_output=True, text=True, check=True

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -48,6 +49,28 @@ def test_weights_that_cannot_be_averaged(given, reason: str) -> None:
 @pytest.mark.parametrize("count", [0, -3, 2.5, math.nan, True, None, "12", 10**12])
 def test_example_counts_that_make_no_sense(count) -> None:
     assert "number of examples" in refusal(Update(weights(1, 2, 3), count, 0.1))
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        None,
+        Update(None, 5, 0.1),
+        Update([1.0], 5, 0.1),
+        Update(weights(1, 2, 3), 5, None),
+        Update(weights(1, 2, 3), 5, "low"),
+        Update({"weight": "abc", "bias": torch.ones(1)}, 5, 0.1),
+        Update({"weight": np.array(["a"]), "bias": None}, 5, 0.1),
+        Update({1: torch.ones(1)}, 5, 0.1),
+    ],
+)
+def test_whatever_a_client_sends_it_costs_only_itself(update) -> None:
+    assert refusal(update)
+
+
+def test_counts_may_be_any_kind_of_integer() -> None:
+    admitted, _ = guard({7: Update(weights(1, 2, 3), np.int64(5), 0.1)}, LAYOUT, CPU)
+    assert admitted[7].num_examples == 5 and type(admitted[7].num_examples) is int
 
 
 def test_a_failure_keeps_its_reason() -> None:

@@ -1,5 +1,6 @@
 """Algorithm 1, with clients that do exactly what the test says."""
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,12 +38,14 @@ class Scripted:
 
     failing: dict[int, str] = field(default_factory=dict)
     trained: list[list[int]] = field(default_factory=list)
+    splits: list[str] = field(default_factory=list)
 
     def train(self, ids: Sequence[int], weights: Weights, job: Job) -> dict[int, Update | Failure]:
         self.trained.append(list(ids))
         return {k: Failure(self.failing[k]) if k in self.failing else Update(one(k), 10, 0.5 * k) for k in ids}
 
     def losses(self, ids: Sequence[int], weights: Weights, split: str) -> dict[int, float | Failure]:
+        self.splits.append(split)
         return {k: Failure("asleep") if k == 0 else float(k) for k in ids}
 
     def gradients(self, ids: Sequence[int], weights: Weights) -> dict[int, torch.Tensor | Failure]:
@@ -124,6 +127,13 @@ def test_figure_2_filters_when_somebody_new_is_there_and_h_rounds_after_the_last
     records, *_ = run([a, a, a, a, b, a, (1, 4), b], filter=FILTERS["dgf"], when="figure-2", h=3)
     # 1: all new; 4: three rounds later; 5 and 6: nobody new; 7: client 4; 8: client 2 was not there at 7.
     assert [r.round for r in records if r.did_filter] == [1, 4, 7, 8]
+    records, *_ = run([a] * 3, filter=FILTERS["keep-all"], when="figure-2", h=9, n=2)
+    assert [r.round for r in records if r.did_filter] == [1], "who was there but not considered is not new"
+
+
+def test_a_round_without_anybody_is_a_change() -> None:
+    records, *_ = run([(1, 2), (), (1, 2), (1, 2)], filter=FILTERS["dgf"], h=99)
+    assert [r.round for r in records if r.did_filter] == [1, 3]
 
 
 def test_the_cap_limits_who_is_considered_in_a_shuffled_order() -> None:
@@ -196,11 +206,36 @@ def test_rewards_and_evaluations_are_recorded() -> None:
     assert record.reward_selected == 10 - abs(np.mean(record.selected) - 3)
     assert record.evaluations == 2 * 4 - 1
     assert [step["client"] for step in record.trace] == record.considered
+    (record,), *_ = run([(1, 2, 3, 4)], filter=FILTERS["keep-all"])
+    assert record.reward_all == 9.5 and record.evaluations == 0, "what only the record wants is not the filter's cost"
 
 
 def test_power_of_choice_chooses_the_highest_losses_of_those_who_answer() -> None:
-    (record,), *_ = run([(0, 1, 2, 3)], selection=PowerOfChoice())
+    (record,), _, clients = run([(0, 1, 2, 3)], selection=PowerOfChoice())
     assert record.selected == [2, 3] and record.refused == {0: "asleep"}
+    assert clients.splits == ["validation"]
+
+
+class Silent(Scripted):
+    """Clients that train, but answer no question."""
+
+    def losses(self, ids: Sequence[int], weights: Weights, split: str) -> dict[int, float | Failure]:
+        return {k: Failure("asleep") for k in ids}
+
+
+@pytest.mark.parametrize("chi", [None, FILTERS["keep-all"]])
+def test_where_nobody_answers_nobody_is_selected_and_the_record_says_why(chi) -> None:
+    (record,), state, _ = run([(1, 2, 3)], selection=PowerOfChoice(), filter=chi, clients=Silent())
+    assert record.notes == ["nobody could be selected: the model stays as it was"]
+    assert state.w.vector.item() == 100
+
+
+def test_ids_of_any_kind_of_integer_end_up_in_the_record_as_numbers() -> None:
+    (record,), *_ = run(
+        [(1, 2, 3)], filter=lambda clients, R, rng: FILTERS["dgf"](list(rng.permutation(clients)), R, rng)
+    )
+    assert json.loads(json.dumps(record.table()))["filtered"] == record.filtered
+    assert all(type(step["client"]) is int for step in record.trace)
 
 
 def test_divfl_leaves_out_broken_gradients() -> None:
@@ -241,6 +276,7 @@ def test_bytes_are_those_of_the_messages() -> None:
         ({"selection": lambda pool, k, ask, rng: [1, 1]}, "twice"),
         ({"filter": lambda clients, reward, rng: Filtering(kept=(99,))}, "the filter must return"),
         ({"filter": lambda clients, reward, rng: clients}, "the filter must return"),
+        ({"filter": lambda clients, reward, rng: Filtering(kept=(1, 1))}, "the filter kept a client twice"),
     ],
 )
 def test_own_plugins_that_break_the_rules_are_told(changes: dict[str, Any], complaint: str) -> None:

@@ -11,12 +11,18 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import filfl
 from filfl.config import Config
 from filfl.errors import RunError
+from filfl.filtering.when import Past
+from filfl.runs import checkpoint, read_run
+from filfl.runs.files import write_whole
+from filfl.server import State
+from filfl.weights import Weights
 
 RUN = """
 import json, sys
@@ -75,7 +81,19 @@ def test_a_run_directory_has_everything(small: dict[str, Any], tmp_path: Path) -
 
     stored, final = load_file(run / "model.safetensors"), result.model.state_dict()
     assert stored.keys() == final.keys() and all(torch.equal(stored[name], final[name]) for name in stored)
-    assert not list(run.rglob("*.tmp")) and not list(run.rglob("*.pkl"))
+    assert not list(run.rglob("*tmp")) and not list(run.rglob("*.pkl"))
+
+
+def test_a_resumed_batchnorm_is_the_uninterrupted_one(blobs: Any, tmp_path: Path) -> None:
+    def model() -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.BatchNorm1d(4), torch.nn.Dropout(0.3), torch.nn.Linear(4, 3))
+
+    config = {"rounds": 4, "selection.k": 2}
+    filfl.simulate(config, blobs, model, out=tmp_path / "whole")
+    with pytest.raises(Died):
+        filfl.simulate(config, blobs, model, out=tmp_path / "cut", callbacks=[die_after(2)])
+    filfl.simulate(config, blobs, model, out=tmp_path / "cut", resume=True)
+    assert files(tmp_path / "cut") == files(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("every", [1, 3])
@@ -147,6 +165,79 @@ def test_a_damaged_checkpoint_is_refused_and_the_one_before_is_used(
     assert files(tmp_path / "run") == files(tmp_path / "whole")
 
 
+def test_a_refused_checkpoint_is_removed(small: dict[str, Any], tmp_path: Path) -> None:
+    config = {**small, "rounds": 6, "checkpoint.every": 2}
+    interrupted(config, tmp_path / "run", 4)
+    newest = tmp_path / "run" / "checkpoints" / "round-000004.safetensors"
+    newest.write_bytes(b"")
+    interrupted(config, tmp_path / "run", 3)
+    assert not newest.exists() and not newest.with_suffix(".json").exists()
+
+
+def test_a_checkpoint_keeps_the_whole_state(tmp_path: Path) -> None:
+    vector = torch.arange(5.0)
+    past = Past(previous=np.array([1, 2]), seen=np.array([1, 2, 3]), filtered_at=4)
+    state = State(
+        w=Weights(vector, torch.tensor([2**40, 7])),
+        S_f=(2, 3),
+        past=past,
+        memory={"velocity": vector * 2},
+        latest={3: vector * 3, 11: vector * 4},
+    )
+    checkpoint.save(tmp_path, checkpoint.Saved(6, state, 10, "abc"), "run")
+    back = checkpoint.load(tmp_path, 6, "run", torch.device("cpu"))
+    assert (back.t, back.records_bytes, back.records_sha256, back.state.S_f) == (6, 10, "abc", (2, 3))
+    assert torch.equal(back.state.w.vector, vector) and back.state.w.integers.tolist() == [2**40, 7]
+    assert torch.equal(back.state.memory["velocity"], vector * 2)
+    assert {k: v.tolist() for k, v in back.state.latest.items()} == {
+        3: (vector * 3).tolist(),
+        11: (vector * 4).tolist(),
+    }
+    assert back.state.past.previous.tolist() == [1, 2] and back.state.past.seen.tolist() == [1, 2, 3]
+    assert back.state.past.filtered_at == 4
+
+
+def test_files_are_flushed_before_they_get_their_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    happened: list[str] = []
+    fsync, replace = os.fsync, Path.replace
+    monkeypatch.setattr(os, "fsync", lambda handle: (happened.append("fsync"), fsync(handle))[1])
+    monkeypatch.setattr(Path, "replace", lambda a, b: (happened.append(f"replace {a.name}"), replace(a, b))[1])
+    write_whole(tmp_path / "file", b"whole")
+    assert [word.split()[0] for word in happened] == ["fsync", "replace", "fsync"]
+    assert happened[1].startswith("replace .file.") and (tmp_path / "file").read_bytes() == b"whole"
+
+
+@pytest.mark.parametrize("what", ["times.jsonl", "clients.json"])
+def test_damaged_side_files_are_mended(what: str, small: dict[str, Any], tmp_path: Path) -> None:
+    interrupted(small, tmp_path / "run", 3)
+    (tmp_path / "run" / what).write_bytes(b"\x00" + (tmp_path / "run" / what).read_bytes()[1:])
+    resume(small, tmp_path / "run")
+    run = read_run(tmp_path / "run")
+    assert len(run.records) == 4 and len(run.clients) == 12
+    assert [line["round"] for line in run.times] == ([2, 3, 4] if what == "times.jsonl" else [1, 2, 3, 4])
+    (tmp_path / "run" / "times.jsonl").write_bytes(b"\x00")
+    again, _ = resume(small, tmp_path / "run")
+    assert again.already_finished
+    (tmp_path / "run" / "clients.json").write_bytes(b"")
+    with pytest.raises(RunError, match=r"clients.json is damaged"):
+        read_run(tmp_path / "run")
+
+
+def test_another_start_is_another_run(tmp_path: Path, blobs: Any) -> None:
+    config = {"rounds": 3, "selection.k": 2}
+    with pytest.raises(Died):
+        filfl.simulate(config, blobs, lambda: _linear(0.0), out=tmp_path / "run", callbacks=[die_after(2)])
+    said: list[str] = []
+    filfl.simulate(config, blobs, lambda: _linear(1.0), out=tmp_path / "run", resume=True, say=said.append)
+    assert "belongs to another run" in said[0]
+
+
+def _linear(value: float) -> torch.nn.Module:
+    layer = torch.nn.Linear(4, 3)
+    torch.nn.init.constant_(layer.weight, value)
+    return layer
+
+
 def _flip(data: bytes, where: int) -> bytes:
     return data[:where] + bytes([data[where] ^ 1]) + data[where + 1 :]
 
@@ -198,9 +289,10 @@ def test_a_run_is_not_overwritten_and_not_mixed_with_another(small: dict[str, An
     with pytest.raises(RunError, match="is damaged"):
         resume(small, tmp_path / "run")
     (tmp_path / "photos").mkdir()
-    (tmp_path / "photos" / "cat.png").write_text("cat")
+    (tmp_path / "photos" / ".cat.tmp").write_text("cat")
     with pytest.raises(RunError, match="is not empty and holds no run"):
         resume(small, tmp_path / "photos")
+    assert [path.name for path in (tmp_path / "photos").iterdir()] == [".cat.tmp"], "nothing was touched"
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match="cannot be made"):
         resume(small, tmp_path / "file")
@@ -225,7 +317,7 @@ def test_two_processes_on_one_directory(small: dict[str, Any], tmp_path: Path) -
             assert first.poll() is None
             time.sleep(0.05)
         with pytest.raises(RunError, match="in use by another process"):
-            resume(config, tmp_path / "run")
+            filfl.simulate(config, out=tmp_path / "run", resume=True, callbacks=[lambda record, state: _die()])
     finally:
         first.kill()
         first.wait()
@@ -255,6 +347,6 @@ def test_a_full_disk_is_said_and_nothing_is_lost(
     with pytest.raises(RunError, match="No space left on device"):
         filfl.simulate(small, out=tmp_path / "run")
     monkeypatch.undo()
-    assert not list((tmp_path / "run").rglob("*.tmp"))
+    assert not list((tmp_path / "run").rglob("*tmp"))
     resume(small, tmp_path / "run")
     assert files(tmp_path / "run") == files(tmp_path / "whole")

@@ -69,6 +69,128 @@ def test_everything_combines() -> None:
     assert [a is not None for a in result.accuracy] == [False, True, True], "every second round, and the last"
 
 
+BASE = {
+    "rounds": 3,
+    "data.clients": 12,
+    "model.hidden": [8],
+    "availability.name": "redraw",
+    "availability.n": 8,
+    "availability.every": 2,
+    "filter.period": 9,
+    "selection.k": 3,
+}
+EVERY_KEY = {
+    "seed": 1,
+    "data.clients": 14,
+    "data.partition": "iid",
+    "data.alpha": 5.0,
+    "data.min_size": 50,
+    "data.noisy": 0.5,
+    "data.test": 0.3,
+    "data.filtering": 0.2,
+    "data.validation": 0.3,
+    "model.hidden": [9],
+    "availability.n": 7,
+    "availability.every": 1,
+    "filter.name": "rgf",
+    "filter.size": 9,
+    "filter.period": 1,
+    "filter.cap": 5,
+    "filter.when": "figure-2",
+    "filter.empty": "global",
+    "selection.name": "power-of-choice",
+    "selection.k": 4,
+    "algorithm.name": "fedprox",
+    "training.epochs": 2,
+    "training.steps": 1,
+    "training.batch": 8,
+    "training.lr": 0.2,
+    "training.momentum": 0.5,
+    "training.weight_decay": 0.1,
+    "aggregation.name": "by-examples",
+    "evaluate.every": 2,
+}
+CHANGED_WITH = {
+    "filter.when": {"filter.period": 3},
+    "algorithm.name": {"algorithm.mu": 1.0},
+    "data.min_size": {"data.alpha": 0.1},
+    "filter.empty": {"filter.period": 1},
+}
+
+
+@pytest.mark.parametrize("key", EVERY_KEY)
+def test_every_key_reaches_the_run(key: str) -> None:
+    base = {**BASE, **CHANGED_WITH.get(key, {})}
+    if key == "algorithm.name":
+        del base["algorithm.mu"]
+    plain = filfl.simulate(base).records
+    changed = filfl.simulate({**base, **CHANGED_WITH.get(key, {}), key: EVERY_KEY[key]}).records
+    assert plain != changed
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        {"training.schedule": "step", "training.factor": 0.5, "training.every": 2},
+        {"training.schedule": "inverse", "training.beta": 0.1},
+    ],
+)
+def test_a_schedule_begins_as_the_constant_step_size_and_then_differs(schedule: dict[str, Any]) -> None:
+    plain, scheduled = filfl.simulate(BASE), filfl.simulate({**BASE, **schedule})
+    assert plain.records[0] == scheduled.records[0]
+    assert plain.records[1]["test_loss"] != scheduled.records[1]["test_loss"]
+
+
+def test_no_key_is_forgotten() -> None:
+    from filfl.config import Config
+
+    table = Config().table()
+    keys = {f"{section}.{key}" for section, options in table.items() if isinstance(options, dict) for key in options}
+    silent = {"data.shards", "filter.reward", "filter.data", "checkpoint.every", "checkpoint.keep", "execution.mode"}
+    silent |= {"execution.device", "training.schedule", "data.name", "model.name", "availability.name"}
+    assert keys - silent <= EVERY_KEY.keys()
+
+
+def test_losses_are_asked_on_validation_data_where_there_is_any() -> None:
+    from filfl.evaluation import cross_entropy, mean_loss
+    from filfl.simulation.serial import SerialClients
+    from filfl.weights import FlatModel
+
+    rng = np.random.default_rng(0)
+    data = filfl.FederatedData.from_arrays(
+        rng.normal(size=(24, 4)), rng.integers(3, size=24), [0] * 20 + [1] * 4, validation=0.2
+    )
+    model = FlatModel(nn.Linear(4, 3), torch.device("cpu"))
+    clients = SerialClients(data, model, cross_entropy)
+    assert data.offsets[2] == data.train_ends[1], "client 1 has too few samples to put any aside"
+    for k, (start, stop) in {0: (data.train_ends[0], data.offsets[1]), 1: (data.offsets[1], data.offsets[2])}.items():
+        part = clients._samples.part(start, stop)
+        expected = mean_loss(model, model.weights(), part, cross_entropy)
+        assert clients.losses([k], model.weights(), "validation")[k] == expected
+
+
+def test_dropout_differs_between_clients_and_rounds() -> None:
+    from filfl.algorithms.fedavg import FedAvg
+    from filfl.clients import Job
+    from filfl.evaluation import cross_entropy
+    from filfl.simulation.serial import SerialClients
+    from filfl.weights import FlatModel
+
+    # Two clients with the same samples and one batch: only dropout can make them differ.
+    x = np.tile(np.random.default_rng(0).normal(size=(8, 6)), (2, 1))
+    data = filfl.FederatedData.from_arrays(
+        x, np.tile(np.arange(8) % 2, 2), np.repeat([0, 1], 8), test=(x[:1], [0]), filtering=0.0, validation=0.0
+    )
+    model = FlatModel(nn.Sequential(nn.Dropout(0.5), nn.Linear(6, 2)), torch.device("cpu"))
+    start = model.weights()
+    clients = SerialClients(data, model, cross_entropy)
+    trained = [
+        clients.train([k], start, Job(0, t, FedAvg(), 1, None, 8, 0.1))[k].weights.vector
+        for k, t in ((0, 1), (1, 1), (0, 2))
+    ]
+    assert not torch.allclose(trained[0], trained[1]) and not torch.allclose(trained[0], trained[2])
+
+
 def test_filtering_sees_through_noisy_clients() -> None:
     """The claim in small: with a third of noisy clients, power-of-choice without a filter hardly learns."""
     base = {

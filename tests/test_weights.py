@@ -94,7 +94,30 @@ def test_mixed_dtypes_and_lazy_layers_are_refused() -> None:
         Layout.of(nn.LazyLinear(2))
 
 
+class Restless(nn.Module):
+    """Remembers the last batch in a buffer that is no part of its state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(2, 2)
+        self.register_buffer("last", torch.zeros(2), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out = self.linear(x + self.last)
+        self.last.copy_(x.mean(dim=0))
+        return out
+
+
+def test_nothing_passes_from_one_client_to_the_next_beside_the_weights() -> None:
+    model = FlatModel(Restless(), CPU)
+    weights, x = model.weights(), torch.ones(3, 2)
+    first = model.module(x)
+    model.load(weights)
+    assert torch.equal(model.module(x), first)
+
+
 def test_bytes_on_the_wire() -> None:
-    layout = Layout.of(nn.BatchNorm1d(2))
-    assert layout.num_bytes == 4 * (2 + 2 + 2 + 2) + 8
+    assert Layout.of(nn.BatchNorm1d(2)).num_bytes == 4 * (2 + 2 + 2 + 2) + 8
+    layout = Layout.of(Everything())
+    assert layout.num_bytes == 4 * layout.num_floats + 8 + 8 + 2
     assert isinstance(layout.empty(), Weights)

@@ -33,6 +33,7 @@ Jobs = Annotated[
 Target = Annotated[
     float | None, typer.Option("--target", min=0, max=1, help='The accuracy of the columns "to target".')
 ]
+Scale = Annotated[str | None, typer.Option("--scale", help="One of the config's [scale.NAME].")]
 ConfigFile = Annotated[str, typer.Argument(metavar="CONFIG.toml", help="A TOML file, or a name such as demo.")]
 
 
@@ -51,7 +52,7 @@ def demo(out: Out = None, seeds: Seeds = None, jobs: Jobs = None, resume: Resume
     from filfl.commands.compare import compare_command
     from filfl.commands.terminal import say
 
-    directory = compare_command("demo", None, out, [], seeds, jobs, None, resume)
+    directory = compare_command("demo", None, out, [], None, seeds, jobs, None, resume)
     say(
         "\nWhat to try next:\n"
         "  filfl run demo --set filter.name=rgf       # a single run, with a bar\n"
@@ -63,11 +64,11 @@ def demo(out: Out = None, seeds: Seeds = None, jobs: Jobs = None, resume: Resume
 
 
 @app.command()
-def run(config: ConfigFile, set_: Set = None, out: Out = None, resume: Resume = False) -> None:
+def run(config: ConfigFile, set_: Set = None, scale: Scale = None, out: Out = None, resume: Resume = False) -> None:
     """Make one run of a config."""
     from filfl.commands.run import run_command
 
-    run_command(config, set_ or [], out, resume)
+    run_command(config, set_ or [], scale, out, resume)
 
 
 @app.command()
@@ -78,6 +79,7 @@ def compare(
         typer.Option("--arm", "-a", metavar="NAME:KEY=VALUE,...", help="An arm, instead of the config's [arms.NAME]."),
     ] = None,
     set_: Set = None,
+    scale: Scale = None,
     seeds: Seeds = None,
     jobs: Jobs = None,
     target: Target = None,
@@ -87,7 +89,7 @@ def compare(
     """Run the arms of a config with several seeds each, and compare them in a table and pictures."""
     from filfl.commands.compare import compare_command
 
-    compare_command(config, arm, out, set_ or [], seeds, jobs, target, resume)
+    compare_command(config, arm, out, set_ or [], scale, seeds, jobs, target, resume)
 
 
 @app.command("list")

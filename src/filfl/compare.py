@@ -1,6 +1,5 @@
 """Arms x seeds: the runs of a comparison."""
 
-import os
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -43,10 +42,8 @@ def make_plan(experiment: Experiment, directory: Path, seeds: int, changes: Mapp
     return Plan(directory, arms, numbers, tuple(tasks))
 
 
-def run_plan(
-    plan: Plan, jobs: int | None, resume: bool, show: Callable[[Progress], None], say: Callable[[str], None]
-) -> None:
-    """Make all the runs, on all cores unless `jobs` says otherwise."""
+def run_plan(plan: Plan, jobs: int, resume: bool, show: Callable[[Progress], None], say: Callable[[str], None]) -> None:
+    """Make all the runs, `jobs` at a time."""
     try:
         plan.directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -58,7 +55,14 @@ def run_plan(
     path = plan.directory / PLAN
     if not resume and any(plan.directory.iterdir()):
         raise RunError(f"{plan.directory} is not empty: add --resume to go on with it, or choose another --out")
-    if path.exists() and tomllib.loads(path.read_text(encoding="utf-8")) != what:
+    if path.exists() and _read(path) != what:
         raise RunError(f"{plan.directory} holds another comparison (see {path}): choose another --out")
     write_whole(path, tomli_w.dumps(what).encode())
-    run_all(plan.tasks, jobs or os.cpu_count() or 1, resume, show, say)
+    run_all(plan.tasks, jobs, resume, show, say)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        raise RunError(f"{path} is damaged, so it cannot be told which comparison this is: remove it") from None

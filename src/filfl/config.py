@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
+import numpy as np
+
 from filfl.aggregation import AGGREGATIONS, Aggregation
 from filfl.aggregation.mean import Mean
 from filfl.algorithms import ALGORITHMS, Algorithm
@@ -61,7 +63,9 @@ class FilterOptions:
 
     name: str = "dgf"
     reward: Literal["average"] = "average"
+    """How a set is judged: by the loss of its averaged weights."""
     data: Literal["server"] = "server"
+    """On what: on samples that the server holds."""
     size: Count | None = None
     """m: how many of the server's filtering samples are used; unset is all of them."""
     period: Count = 5
@@ -198,13 +202,9 @@ class Config(Root):
     def check_against(self, data: FederatedData) -> None:
         """What can only be said once the data is there."""
         N, m = data.num_clients, len(data.filter_y)
-        problems = []
-        if isinstance(self.availability, Redraw) and self.availability.n > N:
-            problems.append(
-                f"availability.n must be between 1 and the {N} clients of the data (got {self.availability.n})"
-            )
-        if self.selection.k > N:
-            problems.append(f"selection.k must be between 1 and the {N} clients of the data (got {self.selection.k})")
+        problems = _more_than_there_are(self, N, f"the {N} clients of the data")
+        if len(empty := [data.names[k] for k in np.flatnonzero(data.num_train < 1)]):
+            problems.append(f"client {empty[0]} has no training samples ({len(empty)} of {N} have none)")
         if self.filter.name != "none":
             if m == 0:
                 problems.append(
@@ -228,7 +228,10 @@ class Config(Root):
 
 def name_of(section: str, plugin: object) -> str:
     """The name under which a plug-in stands in its registry."""
-    return next(name for name, cls in REGISTRIES[section].items() if type(plugin) is cls)
+    for name, cls in REGISTRIES[section].items():
+        if type(plugin) is cls:
+            return name
+    raise ConfigError(f"{section}: {type(plugin).__name__} has no name: add it to the registry of its folder")
 
 
 def default_name(section: str) -> str:
@@ -261,6 +264,13 @@ def _read_plugin(section: str, given: Mapping[str, Any]) -> Any:
     return plugin
 
 
+def _more_than_there_are(config: Config, N: int, words: str) -> list[str]:
+    asked = {"selection.k": config.selection.k}
+    if isinstance(config.availability, Redraw):
+        asked["availability.n"] = config.availability.n
+    return [f"{key} must be between 1 and {words} (got {value})" for key, value in asked.items() if value > N]
+
+
 def _contradictions(config: Config) -> list[str]:
     """Values that are fine each by itself and impossible together."""
     problems = []
@@ -270,13 +280,7 @@ def _contradictions(config: Config) -> list[str]:
     if isinstance(config.availability, Redraw) and k > config.availability.n:
         problems.append(f"selection.k must be between 1 and the {config.availability.n} available clients (got {k})")
     if isinstance(config.data, Partitioned):
-        clients = config.data.clients
-        if isinstance(config.availability, Redraw) and config.availability.n > clients:
-            problems.append(
-                f"availability.n must be between 1 and data.clients = {clients} (got {config.availability.n})"
-            )
-        elif k > clients:
-            problems.append(f"selection.k must be between 1 and data.clients = {clients} (got {k})")
+        problems += _more_than_there_are(config, config.data.clients, f"data.clients = {config.data.clients}")
     if isinstance(config.selection, PowerOfChoice) and config.selection.d is not None and config.selection.d < k:
         problems.append(f"selection.d must be at least selection.k = {k} (got {config.selection.d})")
     if config.filter.name not in FILTER_NAMES:

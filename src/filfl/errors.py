@@ -15,6 +15,14 @@ class ConfigError(FilflError):
         super().__init__("\n".join(self.problems))
 
 
+def only_from_python(key: str, name: str, argument: str) -> ConfigError:
+    """For a name that stands for something of the user's own, where nothing was given."""
+    return ConfigError(
+        f'{key} = "{name}" stands for your own, given from Python: call filfl.simulate(config, {argument}=...), '
+        "or take another name (see `filfl list`)"
+    )
+
+
 class DataError(FilflError):
     """Data that cannot be used as it is."""
 

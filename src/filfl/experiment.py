@@ -3,14 +3,14 @@
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from filfl.config import REGISTRIES, Config, default_name, option_names
 from filfl.errors import ConfigError
-from filfl.options import FOLDER_NAME, Count, Fraction, is_folder_name, read, show
+from filfl.options import FOLDER_NAME, Count, Fraction, is_folder_name, read, show, unknown_name
 
 INSTEAD = {"training.steps": "training.epochs", "training.epochs": "training.steps"}
 """Setting the one unsets the other."""
@@ -45,6 +45,8 @@ class Experiment:
     base: Mapping[str, Any]
     arms: tuple[Arm, ...] = ()
     compare: Compare = Compare()
+    scales: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Changes to the base by name, such as the size of the paper's own runs."""
 
     @classmethod
     def load(cls, source: str | Path) -> "Experiment":
@@ -68,9 +70,10 @@ class Experiment:
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> "Experiment":
-        base = {key: value for key, value in table.items() if key not in ("arms", "compare")}
+        extras = ("arms", "compare", "scale")
+        base = {key: value for key, value in table.items() if key not in extras}
         arms = []
-        for key in ("arms", "compare"):
+        for key in extras:
             if not isinstance(table.get(key, {}), Mapping):
                 raise ConfigError(f"{key} is a section (got {show(table[key])})")
         for name, given in table.get("arms", {}).items():
@@ -78,7 +81,19 @@ class Experiment:
                 raise ConfigError(f'arms.{name} is a section: write [arms.{name}] and below it "filter.name" = "dgf"')
             changes = _dotted_keys({key: value for key, value in given.items() if key != "against"})
             arms.append(Arm(name, changes, given.get("against")))
-        return cls(base, tuple(arms), read(Compare, table.get("compare", {}), "compare"))
+        for name, given in table.get("scale", {}).items():
+            if not isinstance(given, Mapping):
+                raise ConfigError(f"scale.{name} is a section: write [scale.{name}] and below it rounds = 500")
+        compare = read(Compare, table.get("compare", {}), "compare")
+        return cls(base, tuple(arms), compare, table.get("scale", {}))
+
+    def at_scale(self, name: str | None) -> "Experiment":
+        """This experiment with the changes of one of its scales in the base."""
+        if name is None:
+            return self
+        if name not in self.scales:
+            raise ConfigError(unknown_name("--scale", name, self.scales or ["(this config has no [scale.NAME])"]))
+        return replace(self, base=override(self.base, self.scales[name]))
 
     def config(self, changes: Mapping[str, Any], arm: Arm | None = None) -> Config:
         """The config of one run: the base, with the arm's changes and then these."""
@@ -118,7 +133,7 @@ def override(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, 
     """
     changes = _dotted_keys(changes)
     result: dict[str, Any] = {k: dict(v) if isinstance(v, Mapping) else v for k, v in table.items()}
-    for key, value in changes.items():
+    for key, value in sorted(changes.items(), key=lambda change: not change[0].endswith(".name")):
         section, _, option = key.rpartition(".")
         if not section:
             result[key] = value

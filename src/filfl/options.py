@@ -20,28 +20,31 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Range:
-    """The numbers that an option may take; `above` leaves out its own end."""
+    """The numbers that an option may take; `above` and `below` leave out their own ends."""
 
     at_least: float | None = None
     at_most: float | None = None
     above: float | None = None
+    below: float | None = None
 
     def __contains__(self, value: float) -> bool:
         return (
             (self.at_least is None or value >= self.at_least)
             and (self.at_most is None or value <= self.at_most)
             and (self.above is None or value > self.above)
+            and (self.below is None or value < self.below)
         )
 
     def __str__(self) -> str:
         if self.at_least is not None and self.at_most is not None:
             return f"between {self.at_least:g} and {self.at_most:g}"
-        ends = {"of at least": self.at_least, "of at most": self.at_most, "above": self.above}
+        ends = {"of at least": self.at_least, "of at most": self.at_most, "above": self.above, "below": self.below}
         return " and ".join(f"{word} {end:g}" for word, end in ends.items() if end is not None)
 
 
 Count = Annotated[int, Range(at_least=1)]
 Whole = Annotated[int, Range(at_least=0)]
+Share = Annotated[float, Range(at_least=0, below=1)]
 Fraction = Annotated[float, Range(at_least=0, at_most=1)]
 Positive = Annotated[float, Range(above=0)]
 NonNegative = Annotated[float, Range(at_least=0)]

@@ -13,7 +13,7 @@ from filfl.aggregation import Admitted
 from filfl.clock import Stopwatch
 from filfl.conversation import Conversation
 from filfl.errors import PluginError
-from filfl.filtering import Filtering
+from filfl.filtering import Filtering, Step
 from filfl.filtering.when import WHEN, Ids, Past
 from filfl.rng import stream
 from filfl.server import CountedReward, FilFL, Record, State
@@ -50,7 +50,7 @@ def filfl_round(t: int, state: State, fl: FilFL, clock: Stopwatch) -> tuple[Stat
         if averaged:
             memory, w_next = fl.aggregation(state.memory, state.w, averaged)  # lines 18-19
         else:
-            notes.append(f"{_why_nobody(S_t, considered or A_t)}: the model stays as it was")
+            notes.append(f"{_why_nobody(S_t, w, considered or A_t)}: the model stays as it was")
 
     with clock("filter"):
         rewards = [found.reward(subset) if found else None for subset in (w, S_f, A_t)]
@@ -70,7 +70,7 @@ def filfl_round(t: int, state: State, fl: FilFL, clock: Stopwatch) -> tuple[Stat
         evaluations=found.evaluations if found else 0,
         uplink_bytes=talk.door.uplink,
         downlink_bytes=talk.door.downlink,
-        trace=[asdict(step) for step in found.filtering.trace] if found else [],
+        trace=[asdict(step) for step in found.trace] if found else [],
     )
     return State(w_next, S_f, past, memory, talk.latest), record
 
@@ -92,6 +92,11 @@ class _Found:
     def kept(self) -> tuple[int, ...]:
         return _ascending(self.filtering.kept)
 
+    @property
+    def trace(self) -> list[Step]:
+        """The trace with plain ids, whatever kind of number the filter has made of them."""
+        return [replace(step, client=_ascending([step.client])[0]) for step in self.filtering.trace]
+
     def reward(self, subset: Iterable[int]) -> float | None:
         members = frozenset(subset)
         return self.R(members) if members else None
@@ -108,6 +113,8 @@ def client_filtering(
         filtering = fl.filter(clients, R, stream(fl.seed, t, "filter")) if clients else Filtering(kept=())
     if not isinstance(filtering, Filtering) or not set(filtering.kept) <= set(clients):
         raise PluginError(f"the filter must return a Filtering that keeps some of {clients} (got {filtering!r})")
+    if len(set(filtering.kept)) < len(filtering.kept):
+        raise PluginError(f"the filter kept a client twice ({filtering.kept})")
     return _Found(filtering, R, R.evaluations)
 
 
@@ -117,13 +124,13 @@ def still_here(S_f: Sequence[int], S_t: Ids) -> tuple[int, ...]:
 
 
 def _ascending(ids: Iterable[Any]) -> tuple[int, ...]:
-    return tuple(sorted(ids))
+    return tuple(sorted(int(k) for k in ids))
 
 
-def _why_nobody(S_t: Ids, asked: Sequence[int]) -> str:
+def _why_nobody(S_t: Ids, w: Mapping[int, Admitted], asked: Sequence[int]) -> str:
     if not len(S_t):
         return "nobody is available"
-    return "every update was refused" if asked else "nobody could be selected"
+    return "every update was refused" if asked and not w else "nobody could be selected"
 
 
 def _mean(values: Sequence[float]) -> float | None:

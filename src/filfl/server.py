@@ -77,6 +77,7 @@ class Record:
     reward_all: float | None
     reward_filtered: float | None
     reward_selected: float | None
+    """Of the selected as a set: a client that was drawn twice counts once here."""
     evaluations: int
     """Inferences over the filtering dataset that the filter needed."""
     uplink_bytes: int

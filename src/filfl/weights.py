@@ -97,7 +97,8 @@ class Layout:
     @property
     def num_bytes(self) -> int:
         """What one model weighs on the wire, without the transport's own overhead."""
-        return self.num_floats * self.dtype.itemsize + self.num_integers * 8
+        places = {(e.integer, e.start): (e.stop - e.start) * e.dtype.itemsize for e in self.entries}
+        return sum(places.values())
 
     def flatten(self, state: Mapping[str, Any]) -> Weights:
         """Named tensors as weights; raises `Mismatch` where keys, shapes or dtypes are not this layout's."""
@@ -141,6 +142,8 @@ class FlatModel:
         self._weights = self.layout.empty(device)
         self.gradient = torch.zeros(self.layout.num_trained, dtype=self.layout.dtype, device=device)
         self._integer_buffers: list[tuple[Entry, Tensor]] = []
+        # Buffers that are no part of the state must not carry anything from one client to the next.
+        self._scratch = [(b, b.clone()) for b in module.buffers() if id(b) not in _ids(module)]
         state = module.state_dict(keep_vars=True)
         for entry in self.layout.entries:
             tensor = state[entry.name]
@@ -160,8 +163,10 @@ class FlatModel:
         return self._weights.vector
 
     def load(self, weights: Weights) -> None:
-        """Copy weights into the module."""
+        """Copy weights into the module, and put buffers that are no weights back to how they were at the start."""
         self._weights.vector.copy_(weights.vector)
+        for buffer, initial in self._scratch:
+            buffer.copy_(initial)
         for entry, buffer in self._integer_buffers:
             buffer.copy_(entry.of(weights))
 
@@ -170,3 +175,7 @@ class FlatModel:
         for entry, buffer in self._integer_buffers:
             self._weights.integers[entry.start : entry.stop] = buffer.reshape(-1)
         return Weights(self._weights.vector.clone(), self._weights.integers.clone())
+
+
+def _ids(module: nn.Module) -> set[int]:
+    return {id(value) for value in module.state_dict(keep_vars=True).values()}

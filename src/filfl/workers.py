@@ -55,7 +55,7 @@ def run_all(
                 process, task = workers[pipe]
                 try:
                     message = pipe.recv()
-                except EOFError:
+                except (EOFError, OSError):
                     process.join()
                     raise RunError(
                         f"the process of {task.directory if task else 'a run'} died (exit code {process.exitcode}; "

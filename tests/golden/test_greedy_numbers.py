@@ -57,6 +57,11 @@ def test_opt() -> None:
     assert opt(["c", "b", "a"], reward).kept == ("b", "a")
 
 
+def test_of_equal_subsets_opt_takes_the_smallest_then_the_first() -> None:
+    assert opt(["c", "b", "a"], lambda S: 1.0).kept == ("c",)
+    assert opt(["c", "b", "a"], lambda S: float(len(S) == 2)).kept == ("c", "b")
+
+
 def test_one_client_and_none() -> None:
     assert dgf(["a"], reward).kept == ("a",)
     assert dgf(["a"], lambda S: 0.0).kept == ()  # a = b = 0 is not a > b

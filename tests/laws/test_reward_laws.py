@@ -40,6 +40,39 @@ def test_running_sums_equal_direct_means(asked: list[frozenset[int]], seed: int,
     assert all(torch.equal(weights[k], before[k]) for k in weights), "the clients' weights were changed"
 
 
+def test_a_huge_client_does_not_take_the_digits_of_the_others() -> None:
+    weights = {k: torch.full((2,), 3e-6) for k in range(5)} | {9: torch.full((2,), 1e12)}
+    means: list[float] = []
+    R = AverageReward(weights, lambda w: means.append(float(w[0])) or 1.0)
+    R(frozenset(weights))
+    R(frozenset(range(5)))  # one step from the set before: subtracting 1e12 would leave 0
+    assert means[1] == pytest.approx(3e-6)
+
+
+class Counting(torch.Tensor):
+    """A tensor that counts the additions it takes part in."""
+
+    additions = 0
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        Counting.additions += getattr(func, "__name__", "") in ("__iadd__", "__isub__", "add_", "sub_", "add", "sub")
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+@pytest.mark.parametrize("keeps", [0.1, 0.5, 0.9])
+def test_a_greedy_step_costs_a_few_additions_however_many_clients(keeps: float) -> None:
+    n = 60
+    rng = np.random.default_rng(0)
+    weights = {k: torch.tensor(rng.normal(size=2)).as_subclass(Counting) for k in range(n)}
+    R = AverageReward(weights, lambda w: 1.0)
+    Counting.additions = 0
+    noisy = {}  # rewards that keep about this share of the clients
+    dgf(list(weights), lambda S: (R(S), noisy.setdefault(S, len(S) * (keeps - 0.5) + rng.normal()))[1])
+    assert R.evaluations == 2 * n - 1
+    assert Counting.additions < 6 * n, "summing every set anew takes about n^2 = 3600"
+
+
 def constant(loss: float) -> AverageReward:
     return AverageReward({1: torch.ones(2), 2: torch.zeros(2)}, lambda w: loss)
 

@@ -70,6 +70,10 @@ def test_power_of_choice_draws_candidates_in_proportion_to_their_data() -> None:
     assert 0.08 < np.mean(drawn) < 0.12
 
 
+def test_of_equal_losses_power_of_choice_takes_the_lower_id() -> None:
+    assert PowerOfChoice()([7, 3, 5], 2, Answers(loss={7: 1.0, 3: 1.0, 5: 1.0}), rng()) == [3, 5]
+
+
 def test_power_of_choice_takes_who_answered_and_a_broken_number_last() -> None:
     answers = Answers(loss={1: 0.5, 2: math.nan, 3: 2.0})
     assert PowerOfChoice()([1, 2, 3, 4], 3, answers, rng()) == [3, 1, 2]

@@ -1,5 +1,6 @@
 """The guard before averaging: it refuses what cannot be averaged, and says why."""
 
+import numbers
 from collections.abc import Mapping
 
 import torch
@@ -23,6 +24,8 @@ def guard(
             admitted[k] = _admit(answer, layout, device)
         except Mismatch as reason:
             refused[k] = str(reason)
+        except Exception as error:  # whatever a client sends, it costs only itself
+            refused[k] = f"the answer cannot be read ({type(error).__name__}: {error})"
     return admitted, refused
 
 
@@ -42,6 +45,6 @@ def _admit(answer: Update | Failure, layout: Layout, device: torch.device) -> Ad
         entry = next(e for e in layout.entries if not e.integer and e.start <= where < e.stop)
         raise Mismatch(f"{entry.name} has a value that is not finite ({float(weights.vector[where])})")
     n = answer.num_examples
-    if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= MOST_EXAMPLES:
+    if isinstance(n, bool) or not isinstance(n, numbers.Integral) or not 1 <= n <= MOST_EXAMPLES:
         raise Mismatch(f"the number of examples must be a whole number between 1 and {MOST_EXAMPLES:,} (got {n!r})")
-    return Admitted(Weights(weights.vector.to(device), weights.integers.to(device)), n, float(answer.train_loss))
+    return Admitted(Weights(weights.vector.to(device), weights.integers.to(device)), int(n), float(answer.train_loss))

@@ -1,11 +1,10 @@
 """`filfl compare` and `filfl demo`: arms x seeds, a table and pictures."""
 
 import dataclasses
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from filfl.commands.terminal import console, default_directory, say, stopped
+from filfl.commands.terminal import console, default_directory, num_cores, say, stopped
 from filfl.compare import make_plan, run_plan
 from filfl.experiment import Experiment, parse_arm, parse_changes
 from filfl.progress import RunsShown
@@ -18,19 +17,20 @@ def compare_command(
     arms: Sequence[str] | None,
     out: Path | None,
     pairs: Sequence[str],
+    scale: str | None,
     seeds: int | None,
     jobs: int | None,
     target: float | None,
     resume: bool,
 ) -> Path:
-    experiment = Experiment.load(source)
+    experiment = Experiment.load(source).at_scale(scale)
     if arms:
         experiment = dataclasses.replace(experiment, arms=tuple(parse_arm(arm) for arm in arms))
     changes = parse_changes(pairs)
     name = experiment.config(changes).name
     directory = out or default_directory(name, resume)
     plan = make_plan(experiment, directory, seeds or experiment.compare.seeds, changes)
-    jobs = min(jobs or os.cpu_count() or 1, len(plan.tasks))
+    jobs = min(jobs or num_cores(), len(plan.tasks))
     title = experiment.compare.title or name
     size = f"{len(plan.arms)} arms x {len(plan.seeds)} seeds = {len(plan.tasks)} runs, {jobs} at a time"
     say(f"{title}: {size}", style="bold")
@@ -38,8 +38,10 @@ def compare_command(
         with RunsShown(console, {task.directory: task.table["rounds"] for task in plan.tasks}) as shown:
             run_plan(plan, jobs, resume, shown, say)
     except KeyboardInterrupt:
-        given = [*(f"--arm {arm}" for arm in arms or []), *(f"--set {pair}" for pair in pairs)]
-        given += [f"--seeds {seeds}"] if seeds else []
+        given = [word for arm in arms or [] for word in ("--arm", arm)]
+        given += [word for pair in pairs for word in ("--set", pair)]
+        numbers = {"--scale": scale, "--seeds": seeds, "--jobs": jobs, "--target": target}
+        given += [word for name, value in numbers.items() if value is not None for word in (name, str(value))]
         stopped(["filfl", "compare", source, *given], directory)
     target = experiment.compare.target if target is None else target
     comparison = report_comparison(plan, f"{title} ({len(plan.seeds)} seeds)", target, experiment.compare.at)

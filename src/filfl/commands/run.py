@@ -11,8 +11,8 @@ from filfl.runs.summary import LAST
 from filfl.simulation import simulate
 
 
-def run_command(source: str, pairs: Sequence[str], out: Path | None, resume: bool) -> None:
-    config = Experiment.load(source).config(parse_changes(pairs))
+def run_command(source: str, pairs: Sequence[str], scale: str | None, out: Path | None, resume: bool) -> None:
+    config = Experiment.load(source).at_scale(scale).config(parse_changes(pairs))
     directory = out or default_directory(config.name, resume)
     say(
         f"{config.name}: {config.rounds} rounds, data {name_of('data', config.data)}, filter {config.filter.name}, "
@@ -23,7 +23,8 @@ def run_command(source: str, pairs: Sequence[str], out: Path | None, resume: boo
         with RoundsShown(console, config.rounds) as shown:
             result = simulate(config, callbacks=[shown], out=directory, resume=resume, say=say)
     except KeyboardInterrupt:
-        stopped(["filfl", "run", source, *(f"--set {pair}" for pair in pairs)], directory)
+        given = [word for pair in pairs for word in ("--set", pair)] + (["--scale", scale] if scale else [])
+        stopped(["filfl", "run", source, *given], directory)
     if result.already_finished:
         say("This run is finished already; nothing was done.")
     summary = result.summary

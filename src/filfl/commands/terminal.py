@@ -1,5 +1,7 @@
 """What the commands share: the console, where results go, and how to stop."""
 
+import os
+import shlex
 import sys
 from collections.abc import Sequence
 from itertools import count
@@ -20,6 +22,11 @@ def say(text: str, style: str | None = None) -> None:
     console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
+def num_cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def default_directory(name: str, resume: bool) -> Path:
     """The first free one of runs/NAME, runs/NAME-2, ...; to resume, the last that is there."""
     candidates = (Path("runs") / (name if i == 1 else f"{name}-{i}") for i in count(1))
@@ -34,5 +41,5 @@ def default_directory(name: str, resume: bool) -> Path:
 def stopped(command: Sequence[str], directory: Path) -> NoReturn:
     """Say how to go on after Ctrl-C, and end."""
     say("\nStopped. Nothing is lost; go on with:", style="yellow")
-    say(f"  {' '.join(command)} --out {directory} --resume")
+    say(f"  {shlex.join([*command, '--out', str(directory), '--resume'])}")
     raise typer.Exit(STOPPED)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from filfl.data.base import Dataset
 from filfl.data.federated import FederatedData
-from filfl.errors import ConfigError
+from filfl.errors import only_from_python
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -12,7 +12,4 @@ class Arrays(Dataset):
     """Your own arrays, given from Python: filfl.simulate(..., data=FederatedData.from_arrays(x, y, client_ids))."""
 
     def read(self, seed: int) -> FederatedData:
-        raise ConfigError(
-            'data.name = "arrays" stands for data given from Python: call filfl.simulate(config, data=...), '
-            "or name another dataset (see `filfl list`)"
-        )
+        raise only_from_python("data.name", "arrays", "data")

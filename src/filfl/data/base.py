@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from filfl.data.federated import FederatedData, client_ids_of
 from filfl.data.partition import PARTITIONS
-from filfl.options import Count, Fraction, Positive
+from filfl.options import Count, Fraction, Positive, Share
 from filfl.rng import SETUP, stream
 
 
@@ -36,9 +36,9 @@ class Partitioned(Dataset):
     alpha: Positive = 0.5
     shards: Count = 2
     min_size: Count = 10
-    test: Fraction = 0.2
-    filtering: Fraction = 0.1
-    validation: Fraction = 0.1
+    test: Share = 0.2
+    filtering: Share = 0.1
+    validation: Share = 0.1
 
     @abstractmethod
     def arrays(self) -> tuple[NDArray[np.uint8], NDArray[np.int64], float]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from filfl.errors import ConfigError
+from filfl.errors import only_from_python
 from filfl.models.base import Model
 
 
@@ -13,7 +13,4 @@ class OwnModel(Model):
     """Your own nn.Module, given from Python: filfl.simulate(..., model=factory)."""
 
     def build(self, sample_shape: tuple[int, ...], classes: int) -> nn.Module:
-        raise ConfigError(
-            'model.name = "own" stands for a model given from Python: call filfl.simulate(config, model=...), '
-            "or name another model (see `filfl list`)"
-        )
+        raise only_from_python("model.name", "own", "model")

@@ -102,6 +102,8 @@ def _draw(axis: Axes, curve: Curve, seeds: Sequence[Run], label: str, style: tup
     rounds = sorted(values)
     mean = np.array([np.mean(values[t]) for t in rounds])
     std = np.array([np.std(values[t], ddof=1) if len(values[t]) > 1 else 0.0 for t in rounds])
+    if curve.steps and rounds:  # the last round is as wide as the others
+        rounds, mean, std = [*rounds, rounds[-1] + 1], np.append(mean, mean[-1]), np.append(std, std[-1])
     drawn = "steps-post" if curve.steps else "default"
     axis.plot(rounds, mean, line, color=colour, label=label, linewidth=1.7, drawstyle=drawn)
     step: Literal["post"] | None = "post" if curve.steps else None

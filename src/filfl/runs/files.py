@@ -9,6 +9,9 @@ from typing import Any
 
 from filfl.errors import RunError
 
+TEMPORARY = ".*.filfl-tmp"
+"""The names of files that are being written."""
+
 
 def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
@@ -21,7 +24,7 @@ def to_json(value: Any) -> str:
 
 def write_whole(path: Path, data: bytes) -> None:
     """Write to a temporary file beside, flush it to the disk, and only then give it its name."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.filfl-tmp")
     try:
         try:
             with temporary.open("wb") as file:

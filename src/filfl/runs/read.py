@@ -7,7 +7,7 @@ from typing import Any
 
 from filfl.config import Config
 from filfl.errors import RunError
-from filfl.runs.store import CLIENTS, CONFIG, RECORDS, TIMES, read_lines
+from filfl.runs.store import CLIENTS, CONFIG, RECORDS, TIMES, read_lines, read_times
 
 
 @dataclass(frozen=True)
@@ -34,5 +34,7 @@ def read_run(directory: Path) -> Run:
         raise RunError(f"{directory} is not a run directory: {path.name}: {error.strerror}") from None
     except ValueError as error:
         raise RunError(f"{path} is damaged: {error}") from None
-    (clients,) = read_lines(directory / CLIENTS)
-    return Run(directory, config, clients, read_lines(directory / RECORDS), read_lines(directory / TIMES))
+    clients = read_lines(directory / CLIENTS)
+    if len(clients) != 1 or not isinstance(clients[0], list):
+        raise RunError(f"{directory / CLIENTS} is damaged: go on with the run by --resume, which mends it")
+    return Run(directory, config, clients[0], read_lines(directory / RECORDS), read_times(directory / TIMES))

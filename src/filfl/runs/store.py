@@ -31,7 +31,7 @@ import filfl
 from filfl.config import Config
 from filfl.errors import ConfigError, RunError
 from filfl.runs import checkpoint
-from filfl.runs.files import sha256, to_json, write_whole
+from filfl.runs.files import TEMPORARY, sha256, to_json, write_whole
 from filfl.runs.summary import summarize
 from filfl.server import State
 
@@ -47,7 +47,7 @@ CONFIG, CLIENTS, RECORDS, TIMES, MODEL, SUMMARY = (
 
 @dataclass
 class RunStore:
-    """An open, locked run directory. `started_from` is the round it goes on after; 0 is a fresh start."""
+    """An open, locked run directory. `resumed` is the state to go on from."""
 
     directory: Path
     config: Config
@@ -63,10 +63,6 @@ class RunStore:
     @property
     def checkpoints(self) -> Path:
         return self.directory / "checkpoints"
-
-    @property
-    def started_from(self) -> int:
-        return len(self.records) if self.resumed is not None else 0
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Add the record of a round."""
@@ -98,7 +94,7 @@ class RunStore:
             "name": self.config.name,
             "seed": self.config.seed,
             **summarize(self.records),
-            "seconds": round(sum(_seconds(self.directory / TIMES)), 3),
+            "seconds": round(sum(sum(t.values()) - t["round"] for t in read_times(self.directory / TIMES)), 3),
             "run": self.fingerprint,
             "records_sha256": sha256((self.directory / RECORDS).read_bytes()),
             "model_sha256": sha256(model),
@@ -135,6 +131,8 @@ def open_store(
 ) -> Iterator[RunStore]:
     """Lock a run directory and make it ready for the next round; `say` is told what a person should know."""
     try:
+        if directory.is_dir() and not (directory / CONFIG).exists() and any(map(_strange, directory.iterdir())):
+            raise RunError(f"{directory} is not empty and holds no run: choose another --out")
         (directory / "checkpoints").mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(f"{directory} cannot be made: {error.strerror}") from None
@@ -153,6 +151,11 @@ def open_store(
             yield store
     finally:
         lock.release()
+
+
+def _strange(path: Path) -> bool:
+    """Whether a file is none that a run leaves which died before it had written its config."""
+    return path.name not in (".lock", "checkpoints", CLIENTS) and not path.match(TEMPORARY)
 
 
 def finished(directory: Path, fingerprint: str) -> dict[str, Any] | None:
@@ -176,10 +179,8 @@ def _prepare(store: RunStore, device: torch.device, resume: bool, say: Callable[
         if not resume:
             raise RunError(f"{directory} already holds a run: add --resume to go on with it, or choose another --out")
         _same_config(config_path, store.config)
-    for leftover in [*directory.glob(".*.tmp"), *store.checkpoints.glob(".*.tmp")]:
+    for leftover in [*directory.glob(TEMPORARY), *store.checkpoints.glob(TEMPORARY)]:
         leftover.unlink(missing_ok=True)
-    if not config_path.exists() and {path.name for path in directory.iterdir()} - {".lock", "checkpoints", CLIENTS}:
-        raise RunError(f"{directory} is not empty and holds no run: choose another --out")
     write_whole(directory / CLIENTS, to_json(store.clients).encode() + b"\n")
     write_whole(config_path, tomli_w.dumps(store.config.table()).encode())
     (directory / SUMMARY).unlink(missing_ok=True)
@@ -234,13 +235,9 @@ def _cut(path: Path, size: int) -> None:
 
 
 def _keep_times(path: Path, until: int) -> None:
-    """Keep the times of the rounds until this one. A death may have cut a line short, or kept one away."""
-    kept = []
-    for line in path.read_bytes().splitlines(keepends=True) if path.exists() else []:
-        with contextlib.suppress(ValueError, KeyError, TypeError):
-            if json.loads(line)["round"] <= until and line.endswith(b"\n"):
-                kept.append(line)
-    write_whole(path, b"".join(kept))
+    """Keep the times of the rounds until this one."""
+    kept = [to_json(times) + "\n" for times in read_times(path) if times["round"] <= until]
+    write_whole(path, "".join(kept).encode())
 
 
 def read_lines(path: Path) -> list[Any]:
@@ -253,8 +250,13 @@ def read_lines(path: Path) -> list[Any]:
         raise RunError(f"{path} is damaged: go on with the run by --resume, which mends it") from None
 
 
-def _seconds(path: Path) -> list[float]:
-    return [sum(value for phase, value in line.items() if phase != "round") for line in read_lines(path)]
+def read_times(path: Path) -> list[dict[str, float]]:
+    """The lines of times.jsonl that can be read: a death may have cut one short, or kept one away."""
+    times = []
+    for line in path.read_bytes().splitlines() if path.exists() else []:
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            times.append({"round": json.loads(line)["round"], **json.loads(line)})
+    return times
 
 
 @contextmanager

@@ -49,6 +49,7 @@ def distances(vectors: Sequence[Tensor]) -> NDArray[np.float64]:
     gram = torch.zeros(n, n, dtype=torch.float64)
     for start in range(0, d, COLUMNS):
         columns = torch.stack([v[start : start + COLUMNS] for v in vectors]).double()
+        columns -= columns.mean(dim=0)  # distances stay, and near vectors keep their digits
         gram += (columns @ columns.T).cpu()
     squares = gram.diagonal()
     result = (squares[:, None] + squares[None, :] - 2 * gram).clamp(min=0).sqrt()

@@ -1,6 +1,5 @@
 """A whole federated run on one machine: `filfl.simulate`."""
 
-import dataclasses
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -15,13 +14,11 @@ from torch import Tensor, nn
 from filfl.clients import Job
 from filfl.config import Config
 from filfl.data import FederatedData
-from filfl.data.arrays import Arrays
-from filfl.errors import ConfigError, PluginError
+from filfl.errors import ConfigError, PluginError, only_from_python
 from filfl.evaluation import Loss, Metric, accuracy, cross_entropy, mean_loss, score
-from filfl.experiment import Experiment
+from filfl.experiment import Experiment, override
 from filfl.filtering import FILTERS, Filter
 from filfl.filtering.reward import AverageReward
-from filfl.models.own import OwnModel
 from filfl.rng import SETUP, stream, torch_seeded
 from filfl.runs import Callback, finished, open_store, read_run, run_rounds
 from filfl.runs.files import to_json
@@ -78,7 +75,8 @@ def simulate(
     filter: (clients, reward, rng) -> `filfl.Filtering`, instead of the config's.
     selection: (pool, k, ask, rng) -> ids, instead of the config's.
     callbacks: functions (record, state) that are called after every round.
-    out: a directory for the run store; nothing is written when unset. resume: go on with the run that is there.
+    out: a directory for the run store; nothing is written when unset. resume: go on with the run that is there
+        (whose own loss, metrics, filter and selection, if any, must be the same: that cannot be checked).
     say: takes the sentences that a person should read, such as a refused checkpoint.
     """
     config = _config(config, data, model, filter, selection)
@@ -122,7 +120,7 @@ def simulate(
             aggregation=config.aggregation,
         )
         directory = Path(out) if out is not None else None
-        fingerprint = _fingerprint(config, data, net) if directory else ""
+        fingerprint = _fingerprint(config, data, net, start.w) if directory else ""
         if directory and resume and (summary := finished(directory, fingerprint)):
             net.module.load_state_dict(safetensors.torch.load_file(directory / MODEL))
             return Result(config, read_run(directory).records, summary, net.module, directory, already_finished=True)
@@ -148,6 +146,8 @@ def pick_device(name: str) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise ConfigError(f'execution.device = "{name}" cannot be used here: {reason}') from None
+    if device.type not in ("cpu", "cuda"):
+        raise ConfigError(f'execution.device must be auto, cpu, cuda or cuda:N (got "{name}")')
     return device
 
 
@@ -170,27 +170,24 @@ def _config(
     selection: Selects | None,
 ) -> Config:
     """The config of the run, in which what is given from Python stands as such."""
+    own = {
+        "data.name": "arrays" if data is not None else None,
+        "model.name": "own" if model is not None else None,
+        "filter.name": "own" if filter is not None else None,
+        "selection.name": "own" if selection is not None else None,
+    }
+    changes = {key: name for key, name in own.items() if name}
     if isinstance(config, Config):
-        config = Config.from_table(config.table())  # checked again: it may have been made by hand
+        made = Experiment(config.table()).config(changes)
+    elif isinstance(config, Mapping):
+        made = Experiment(override({}, config)).config(changes)
     else:
-        changes: Mapping[str, Any] = config if isinstance(config, Mapping) else {}
-        experiment = Experiment({}) if isinstance(config, Mapping) else Experiment.load(config)
-        config = experiment.config(changes)
-    if data is not None:
-        config = dataclasses.replace(config, data=Arrays(noisy=config.data.noisy))
-    if model is not None:
-        config = dataclasses.replace(config, model=OwnModel())
-    if filter is not None:
-        config = dataclasses.replace(config, filter=dataclasses.replace(config.filter, name="own"))
-    elif config.filter.name == "own":
-        raise ConfigError('filter.name = "own" stands for a filter given from Python: filfl.simulate(..., filter=...)')
-    if selection is not None:
-        config = dataclasses.replace(config, selection=OwnSelection(k=config.selection.k))
-    elif isinstance(config.selection, OwnSelection):
-        raise ConfigError(
-            'selection.name = "own" stands for a selection given from Python: filfl.simulate(..., selection=...)'
-        )
-    return config
+        made = Experiment.load(config).config(changes)
+    if made.filter.name == "own" and filter is None:
+        raise only_from_python("filter.name", "own", "filter")
+    if isinstance(made.selection, OwnSelection) and selection is None:
+        raise only_from_python("selection.name", "own", "selection")
+    return made
 
 
 def _network(
@@ -229,8 +226,9 @@ def _job(config: Config, t: int) -> Job:
     )
 
 
-def _fingerprint(config: Config, data: FederatedData, net: FlatModel) -> str:
-    """Says which run this is: the same fingerprint gives the same records."""
+def _fingerprint(config: Config, data: FederatedData, net: FlatModel, start: Weights) -> str:
+    """Says which run this is, as far as it can be told: functions of the user's own look all alike."""
     layout = [(e.name, e.shape, str(e.dtype)) for e in net.layout.entries]
-    text = to_json([config.table(), data.fingerprint(), layout])
+    initial = hashlib.sha256(start.vector.cpu().numpy().tobytes()).hexdigest()
+    text = to_json([config.table(), data.fingerprint(), layout, initial, net.device.type])
     return hashlib.sha256(text.encode()).hexdigest()
