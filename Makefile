@@ -9,10 +9,10 @@ READY  := $(VENV)/.ready
 help:  ## Show what every target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(READY)  ## Set everything up, then show what client filtering does (a table and a picture)
+demo: $(READY)  ## Set up, then show what filtering does: a table, a picture
 	$(BIN)/filfl demo
 
-test: $(READY) lint  ## Set everything up, then check style and types, and run the whole test suite
+test: $(READY) lint  ## Set up, then check style and types, and run all tests
 	$(BIN)/pytest -n auto --maxprocesses 8
 
 lint: $(READY)  ## Check style (ruff) and types (mypy)
@@ -26,7 +26,7 @@ bench: $(READY)  ## Measure the simulator against a bare PyTorch loop
 wheel: $(READY)  ## Build the wheel into dist/
 	$(BIN)/python -m build --wheel
 
-clean:  ## Remove the virtual environment, builds and caches (not your runs)
+clean:  ## Remove the environment, builds and caches (not your runs)
 	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # torch comes first and alone: with it in place, nothing that follows asks the index for another build of it.

@@ -163,7 +163,10 @@ def test_compare_makes_a_table_and_pictures(filfl_process, filfl, folder: Path) 
     again = filfl_process("compare", "tiny.toml", "--seeds", "2", "--target", "0.2", "--out", "c", "--resume")
     assert json.loads((folder / "c" / "comparison.json").read_text()) == facts
     assert "6/6" in again
-    assert "error: c is not empty: add --resume" in filfl("compare", "tiny.toml", "--out", "c", code=1)
+    assert "error: c already holds a comparison: add --resume" in filfl("compare", "tiny.toml", "--out", "c", code=1)
+    (folder / "thesis").mkdir()
+    (folder / "thesis" / "thesis.txt").write_text("mine")
+    assert "holds no comparison" in filfl("compare", "tiny.toml", "--out", "thesis", "--resume", code=1)
     (folder / "c" / "comparison.toml").write_text("seeds = ")
     assert "comparison.toml is damaged" in filfl("compare", "tiny.toml", "--out", "c", "--resume", code=1)
     (folder / "c" / "comparison.toml").write_text("seeds = [0]")

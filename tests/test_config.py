@@ -91,6 +91,10 @@ def test_a_complete_table_gives_the_config_back(changes: dict[str, Any]) -> None
         ({"training.schedule": "inverse"}, "needs training.beta"),
         ({"model.hidden": [8, 0]}, "model.hidden must be a list, each item a whole number of at least 1"),
         ({"name": "../up"}, "name must be letters, digits"),
+        ({"data": [{"name": "digits"}]}, "data is a section: write [data]"),
+        ({"data.name": ["digits"]}, "data.name must be one of digits"),
+        ({"training.lr": 10**400}, "training.lr must be a number above 0 (got a huge number)"),
+        ({"filter.name": "RGF"}, 'did you mean "rgf"?'),
         ({"filter": "dgf"}, 'filter is a section: write filter.name = "dgf"'),
         ({"execution": "serial"}, 'execution is a section: write execution.mode = "serial"'),
         ({"execution.device": 3}, "execution.device must be a text (got 3)"),
@@ -182,7 +186,7 @@ def test_changes_from_the_command_line() -> None:
     arm = parse_arm("dgf:filter.name=dgf,model.hidden=[3,4],selection.k=3,against=none")
     assert arm.changes == {"filter.name": "dgf", "model.hidden": [3, 4], "selection.k": 3}
     assert (arm.name, arm.against) == ("dgf", "none")
-    for wrong in ("selection.k", "=3"):
+    for wrong in ("selection.k", "=3", "rounds=2\nseed=4"):
         with pytest.raises(ConfigError, match="write key=value"):
             parse_changes([wrong])
 
@@ -194,6 +198,9 @@ def test_changes_from_the_command_line() -> None:
         ("[arms]\nx = 3", "arms.x is a section"),
         ("arms = 3", "arms is a section"),
         ('[arms.x]\n"filter.nam" = "dgf"', "arms.x: unknown key filter.nam; did you mean filter.name?"),
+        ("[arms.x]\nseed = 3", "arms.x: seed is the comparison's own"),
+        ("x = " + "[" * 9999, "is not valid TOML"),
+        ("rounds = " + "9" * 5000, "is not valid TOML"),
         ('[arms.x]\nagainst = "y"', "arms.x: against must be one of x"),
         ('[arms."a/b"]', "the name of an arm must be letters, digits"),
         ("[compare]\nseed = 3", "unknown key compare.seed; did you mean compare.seeds?"),
@@ -213,9 +220,20 @@ def test_experiment_files_with_mistakes(text: str, sentence: str, tmp_path: Path
 def test_a_missing_file_is_said_with_the_names_that_exist(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"there is no file .*nothing.toml.*known: demo"):
         Experiment.load(tmp_path / "nothing.toml")
+    with pytest.raises(ConfigError, match="is a folder"):
+        Experiment.load(tmp_path)
+    (tmp_path / "bom.toml").write_text("rounds = 7", encoding="utf-8-sig")
+    assert Experiment.load(tmp_path / "bom.toml").config({}).rounds == 7
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match="is not valid TOML"):
         Experiment.load(tmp_path / "binary.toml")
+
+
+def test_an_arm_wins_over_the_command_line_which_wins_over_the_base() -> None:
+    arms = {"none": {"filter.name": "none"}}
+    experiment = Experiment.from_table({"filter": {"name": "dgf", "period": 5}, "arms": arms})
+    made = experiment.config({"filter.name": "rgf", "filter.period": 2}, experiment.arms[0], seed=9)
+    assert (made.filter.name, made.filter.period, made.seed) == ("none", 2, 9)
 
 
 def test_a_scale_changes_the_base() -> None:

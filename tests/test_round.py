@@ -274,9 +274,12 @@ def test_bytes_are_those_of_the_messages() -> None:
         ({"selection": lambda pool, k, ask, rng: [99]}, "at most 2 of"),
         ({"selection": lambda pool, k, ask, rng: pool}, "at most 2 of"),
         ({"selection": lambda pool, k, ask, rng: [1, 1]}, "twice"),
-        ({"filter": lambda clients, reward, rng: Filtering(kept=(99,))}, "the filter must return"),
+        ({"filter": lambda clients, reward, rng: Filtering(kept=(99,))}, "the filter must keep some of"),
+        ({"filter": lambda clients, reward, rng: Filtering(kept=None)}, "a list of client ids"),
+        ({"selection": lambda pool, k, ask, rng: None}, "a list of client ids"),
+        ({"selection": lambda pool, k, ask, rng: [1.7]}, "a list of client ids"),
         ({"filter": lambda clients, reward, rng: clients}, "the filter must return"),
-        ({"filter": lambda clients, reward, rng: Filtering(kept=(1, 1))}, "the filter kept a client twice"),
+        ({"filter": lambda clients, reward, rng: Filtering(kept=(1, 1))}, "each once"),
     ],
 )
 def test_own_plugins_that_break_the_rules_are_told(changes: dict[str, Any], complaint: str) -> None:

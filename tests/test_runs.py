@@ -20,7 +20,7 @@ from filfl.config import Config
 from filfl.errors import RunError
 from filfl.filtering.when import Past
 from filfl.runs import checkpoint, read_run
-from filfl.runs.files import write_whole
+from filfl.runs.files import sha256, to_json, write_whole
 from filfl.server import State
 from filfl.weights import Weights
 
@@ -207,6 +207,30 @@ def test_files_are_flushed_before_they_get_their_name(tmp_path: Path, monkeypatc
     assert happened[1].startswith("replace .file.") and (tmp_path / "file").read_bytes() == b"whole"
 
 
+@pytest.mark.parametrize(
+    "change", [{"run": None}, {"S_f": 3}, {"records_bytes": "a"}, {"format": 99}, {"round": "4"}, {"previous": "x"}]
+)
+def test_a_checkpoint_that_makes_no_sense_is_refused_even_if_its_hash_is_right(
+    change: dict[str, Any], tmp_path: Path
+) -> None:
+    state = State(Weights(torch.ones(2), torch.zeros(0, dtype=torch.int64)))
+    checkpoint.save(tmp_path, checkpoint.Saved(4, state, 0, ""), "run")
+    path = tmp_path / "round-000004.json"
+    facts = {**json.loads(path.read_text()), **change}
+    del facts["sha256"]
+    path.write_text(to_json({**facts, "sha256": sha256(to_json(facts).encode())}))
+    with pytest.raises(checkpoint.Refused):
+        checkpoint.load(tmp_path, 4, "run", torch.device("cpu"))
+
+
+def test_strange_names_among_the_checkpoints_are_passed_over(small: dict[str, Any], tmp_path: Path) -> None:
+    interrupted(small, tmp_path / "run", 2)
+    (tmp_path / "run" / "checkpoints" / "round-000009.json").mkdir()
+    (tmp_path / "run" / "checkpoints" / "round-\u00b2.json").write_text("{}")
+    result, said = resume(small, tmp_path / "run")
+    assert len(result.records) == 4 and not said
+
+
 @pytest.mark.parametrize("what", ["times.jsonl", "clients.json"])
 def test_damaged_side_files_are_mended(what: str, small: dict[str, Any], tmp_path: Path) -> None:
     interrupted(small, tmp_path / "run", 3)
@@ -344,7 +368,7 @@ def test_a_full_disk_is_said_and_nothing_is_lost(
         real(handle)
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(RunError, match="No space left on device"):
+    with pytest.raises(RunError, match=r"No space left on device\. Free some space"):
         filfl.simulate(small, out=tmp_path / "run")
     monkeypatch.undo()
     assert not list((tmp_path / "run").rglob("*tmp"))

@@ -275,7 +275,10 @@ def test_a_client_that_diverges_is_refused(blobs: filfl.FederatedData) -> None:
     [
         ({"model": lambda: nn.Linear(99, 3)}, "does not fit the data"),
         ({"model": lambda: "no module"}, "must be a function that makes an nn.Module"),
-        ({"metrics": {"odd": lambda out, y: 1 / 0}}, "does not fit the data: ZeroDivisionError"),
+        ({"model": nn.Linear(4, 3)}, "must be a function that makes a new module"),
+        ({"model": lambda: nn.Linear(10**13, 3)}, "the model cannot be made"),
+        ({"model": nn.Identity}, "the model has no weights"),
+        ({"metrics": {"odd": lambda out, y: 1 / 0}}, "does not fit the data .*ZeroDivisionError"),
         ({"loss": lambda out, y: out}, "does not fit the data"),
     ],
 )
@@ -284,6 +287,41 @@ def test_parts_that_do_not_fit_are_told_before_the_first_round(
 ) -> None:
     with pytest.raises(PluginError, match=complaint):
         filfl.simulate({"selection.k": 2}, data=blobs, **given)
+
+
+def test_when_nobody_can_train_it_is_said_once(blobs: filfl.FederatedData) -> None:
+    said: list[str] = []
+    filfl.simulate(
+        {"rounds": 3, "selection.k": 2, "filter.name": "none"},
+        blobs,
+        loss=lambda out, y: out.detach().mean(),
+        say=said.append,
+    )
+    assert len(said) == 1 and "round 1: every update was refused; client" in said[0] and "grad" in said[0]
+
+
+def test_a_model_of_double_precision_gets_inputs_of_double_precision(blobs: filfl.FederatedData) -> None:
+    result = filfl.simulate({"rounds": 2, "selection.k": 2}, blobs, lambda: nn.Linear(4, 3).double())
+    assert result.model.weight.dtype == torch.float64 and not result.records[0]["refused"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ({"config": None}, "config must be"),
+        ({"config": {3: 4}}, "config must be"),
+        ({"config": {}, "data": ([[1.0]], [0])}, "data must be FederatedData"),
+        ({"config": {}, "resume": True}, "resume needs out"),
+    ],
+)
+def test_wrong_arguments_are_told(arguments: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(filfl.FilflError, match=complaint):
+        filfl.simulate(**arguments)
+
+
+def test_a_callback_cannot_harm_the_run(blobs: filfl.FederatedData) -> None:
+    result = filfl.simulate({"rounds": 2, "selection.k": 2}, blobs, callbacks=[lambda record, state: record.clear()])
+    assert result.summary["rounds"] == 2 and result.records[0]["selected"]
 
 
 def test_batchnorm_statistics_are_averaged(blobs: filfl.FederatedData) -> None:

@@ -23,17 +23,17 @@ Set = Annotated[
 ]
 Out = Annotated[
     Path | None,
-    typer.Option("--out", "-o", help="The directory for the results.  [default: runs/NAME, or NAME-2, ...]"),
+    typer.Option("--out", "-o", help="The directory for the results.  (default: runs/NAME, or NAME-2, ...)"),
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on where it was stopped or killed.")]
-Seeds = Annotated[int | None, typer.Option("--seeds", min=1, help="Runs of every arm.  [default: the config's]")]
+Seeds = Annotated[int | None, typer.Option("--seeds", min=1, help="Runs of every arm.  (default: the config's)")]
 Jobs = Annotated[
-    int | None, typer.Option("--jobs", "-j", min=1, help="Runs at a time.  [default: the number of cores]")
+    int | None, typer.Option("--jobs", "-j", min=1, help="Runs at a time.  (default: the number of cores)")
 ]
 Target = Annotated[
     float | None, typer.Option("--target", min=0, max=1, help='The accuracy of the columns "to target".')
 ]
-Scale = Annotated[str | None, typer.Option("--scale", help="One of the config's [scale.NAME].")]
+Scale = Annotated[str | None, typer.Option("--scale", help="One of the scales in the config.")]
 ConfigFile = Annotated[str, typer.Argument(metavar="CONFIG.toml", help="A TOML file, or a name such as demo.")]
 
 
@@ -76,7 +76,7 @@ def compare(
     config: ConfigFile,
     arm: Annotated[
         list[str] | None,
-        typer.Option("--arm", "-a", metavar="NAME:KEY=VALUE,...", help="An arm, instead of the config's [arms.NAME]."),
+        typer.Option("--arm", "-a", metavar="NAME:KEY=VALUE,...", help="An arm, instead of those in the config."),
     ] = None,
     set_: Set = None,
     scale: Scale = None,

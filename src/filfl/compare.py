@@ -37,7 +37,7 @@ def make_plan(experiment: Experiment, directory: Path, seeds: int, changes: Mapp
     tasks = []
     for seed in numbers:
         for arm in arms:
-            config = experiment.config({**changes, "seed": seed}, arm)
+            config = experiment.config(changes, arm, seed)
             tasks.append(Task({**config.table(), "name": arm.name}, directory / arm.name / f"seed-{seed}"))
     return Plan(directory, arms, numbers, tuple(tasks))
 
@@ -53,8 +53,12 @@ def run_plan(plan: Plan, jobs: int, resume: bool, show: Callable[[Progress], Non
         "arms": {arm.name: {"against": arm.against, **arm.changes} for arm in plan.arms},
     }
     path = plan.directory / PLAN
-    if not resume and any(plan.directory.iterdir()):
-        raise RunError(f"{plan.directory} is not empty: add --resume to go on with it, or choose another --out")
+    if not path.exists() and any(plan.directory.iterdir()):
+        raise RunError(f"{plan.directory} is not empty and holds no comparison: choose another --out")
+    if path.exists() and not resume:
+        raise RunError(
+            f"{plan.directory} already holds a comparison: add --resume to go on with it, or choose another --out"
+        )
     if path.exists() and _read(path) != what:
         raise RunError(f"{plan.directory} holds another comparison (see {path}): choose another --out")
     write_whole(path, tomli_w.dumps(what).encode())

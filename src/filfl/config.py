@@ -170,7 +170,8 @@ class Config(Root):
             given = table.get(section, {})
             if not isinstance(given, Mapping):
                 key = "mode" if section == "execution" else "name"
-                problems.append(f"{section} is a section: write {section}.{key} = {show(given)}")
+                example = f"{section}.{key} = {show(given)}" if isinstance(given, str) else f"[{section}]"
+                problems.append(f"{section} is a section: write {example}")
                 continue
             try:
                 if section in REGISTRIES:
@@ -246,7 +247,7 @@ def option_names(section: str, name: str) -> set[str]:
 def _read_plugin(section: str, given: Mapping[str, Any]) -> Any:
     registry = REGISTRIES[section]
     name = given.get("name", default_name(section))
-    if name not in registry:
+    if not isinstance(name, str) or name not in registry:
         raise ConfigError(unknown_name(dotted(section, "name"), name, registry))
     options = {key: value for key, value in given.items() if key != "name"}
     elsewhere = []

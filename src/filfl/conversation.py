@@ -1,5 +1,6 @@
 """What the server says to the clients in one round, and what it makes of the answers."""
 
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,14 @@ from filfl.clock import Stopwatch
 from filfl.errors import PluginError
 from filfl.rng import stream
 from filfl.server import FilFL, State
+
+
+def whole_numbers(who: str, ids: Any) -> list[int]:
+    """The ids that a user's own part answered with, as plain integers."""
+    try:
+        return [operator.index(k) for k in ids]
+    except TypeError:
+        raise PluginError(f"the {who} must answer with a list of client ids (got {ids!r})") from None
 
 
 class Conversation:
@@ -40,7 +49,7 @@ class Conversation:
             return list(pool)
         with self._clock("select"):
             rng = stream(self._fl.seed, self._t, "selection")
-            chosen = [int(k) for k in self._fl.selection(pool, self._fl.K, self, rng)]
+            chosen = whole_numbers("selection", self._fl.selection(pool, self._fl.K, self, rng))
         if len(chosen) > self._fl.K or not set(chosen) <= set(pool):
             raise PluginError(f"the selection must choose at most {self._fl.K} of {list(pool)} (got {chosen})")
         if len(set(chosen)) < len(chosen) and not again:

@@ -54,15 +54,17 @@ class Experiment:
         path = Path(source)
         shipped = resources.files("filfl") / "experiments" / f"{source}.toml"
         try:
+            if path.is_dir():
+                raise ConfigError(f"{source} is a folder, not a TOML file")
             if path.is_file():
-                text = path.read_text(encoding="utf-8")
+                text = path.read_text(encoding="utf-8-sig")
             elif shipped.is_file():
                 text = shipped.read_text(encoding="utf-8")
             else:
                 known = ", ".join(shipped_names())
                 raise ConfigError(f"there is no file {source}, and no experiment of that name (known: {known})")
             table = tomllib.loads(text)
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except (ValueError, RecursionError) as error:
             raise ConfigError(f"{source} is not valid TOML: {error}") from None
         except OSError as error:
             raise ConfigError(f"{source} cannot be read: {error.strerror}") from None
@@ -79,7 +81,7 @@ class Experiment:
         for name, given in table.get("arms", {}).items():
             if not isinstance(given, Mapping):
                 raise ConfigError(f'arms.{name} is a section: write [arms.{name}] and below it "filter.name" = "dgf"')
-            changes = _dotted_keys({key: value for key, value in given.items() if key != "against"})
+            changes = dotted_keys({key: value for key, value in given.items() if key != "against"})
             arms.append(Arm(name, changes, given.get("against")))
         for name, given in table.get("scale", {}).items():
             if not isinstance(given, Mapping):
@@ -95,11 +97,11 @@ class Experiment:
             raise ConfigError(unknown_name("--scale", name, self.scales or ["(this config has no [scale.NAME])"]))
         return replace(self, base=override(self.base, self.scales[name]))
 
-    def config(self, changes: Mapping[str, Any], arm: Arm | None = None) -> Config:
-        """The config of one run: the base, with the arm's changes and then these."""
-        table = override(self.base, arm.changes if arm else {})
+    def config(self, changes: Mapping[str, Any], arm: Arm | None = None, seed: int | None = None) -> Config:
+        """The config of one run: the base, with these changes, then the arm's, then the seed of a comparison."""
+        table = override(override(self.base, changes), arm.changes if arm else {})
         try:
-            return Config.from_table(override(table, changes))
+            return Config.from_table(table if seed is None else {**table, "seed": seed})
         except ConfigError as error:
             where = f"arms.{arm.name}: " if arm else ""
             raise ConfigError([where + problem for problem in error.problems]) from None
@@ -112,6 +114,8 @@ class Experiment:
         for arm in self.arms:
             if not is_folder_name(arm.name):
                 raise ConfigError(f"the name of an arm must be {FOLDER_NAME} (got {show(arm.name)})")
+            if taken := {"name", "seed"} & arm.changes.keys():
+                raise ConfigError(f"arms.{arm.name}: {min(taken)} is the comparison's own, an arm cannot change it")
             if names.count(arm.name) > 1:
                 raise ConfigError(f"there are two arms of the name {show(arm.name)}")
             if arm.against is not None and arm.against not in names:
@@ -131,7 +135,7 @@ def override(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, 
 
     A section whose plug-in changes keeps the options that the new one knows and drops those of the old one.
     """
-    changes = _dotted_keys(changes)
+    changes = dotted_keys(changes)
     result: dict[str, Any] = {k: dict(v) if isinstance(v, Mapping) else v for k, v in table.items()}
     for key, value in sorted(changes.items(), key=lambda change: not change[0].endswith(".name")):
         section, _, option = key.rpartition(".")
@@ -154,11 +158,11 @@ def parse_changes(pairs: Sequence[str]) -> dict[str, Any]:
     changes = {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
-        if not equals or not key.strip():
+        if not equals or not key.strip() or "\n" in pair:
             raise ConfigError(f"write key=value, for example selection.k=5 (got {show(pair)})")
         try:
             changes[key.strip()] = tomllib.loads(f"value = {text.strip()}")["value"]
-        except tomllib.TOMLDecodeError:
+        except (ValueError, RecursionError):
             changes[key.strip()] = text.strip()
     return changes
 
@@ -174,7 +178,7 @@ def parse_arm(text: str) -> Arm:
     return Arm(name.strip(), changes, against)
 
 
-def _dotted_keys(table: Mapping[str, Any]) -> dict[str, Any]:
+def dotted_keys(table: Mapping[str, Any]) -> dict[str, Any]:
     """{"filter": {"name": "dgf"}} and {"filter.name": "dgf"} both as the latter."""
     flat: dict[str, Any] = {}
     for key, value in table.items():
@@ -187,6 +191,6 @@ def _dotted_keys(table: Mapping[str, Any]) -> dict[str, Any]:
 
 def _drop_options_of_the_old(section: str, options: dict[str, Any], new: Any) -> None:
     registry, old = REGISTRIES[section], options.get("name", default_name(section))
-    if new in registry and old in registry:
+    if isinstance(new, str) and new in registry and isinstance(old, str) and old in registry:
         for option in option_names(section, old) - option_names(section, new):
             options.pop(option, None)

@@ -101,7 +101,7 @@ def unknown_key(where: str, key: str, known: Iterable[str]) -> str:
 def unknown_name(key: str, name: object, known: Iterable[str]) -> str:
     """The sentence for a name that is not one of the known ones, with the nearest one that is."""
     known = list(known)
-    nearest = difflib.get_close_matches(str(name), known, n=1)
+    nearest = difflib.get_close_matches(str(name).lower(), known, n=1)
     hint = f"; did you mean {show(nearest[0])}?" if nearest else ""
     return f"{key} must be one of {', '.join(known)} (got {show(name)}){hint}"
 
@@ -114,6 +114,8 @@ def show(value: object) -> str:
     """A value as a person would write it in TOML."""
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, int) and abs(value) > 10**18:
+        return "a huge number"
     return f'"{value}"' if isinstance(value, str) else str(value)
 
 
@@ -132,8 +134,13 @@ def _convert(value: Any, hint: Any) -> Any:
         return tuple(_convert(item, args[0]) for item in value)
     if origin is Literal and value in args and type(value) in {type(a) for a in args}:
         return value
-    if hint is float and isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value):
-        return float(value)
+    if hint is float and isinstance(value, numbers.Real) and not isinstance(value, bool):
+        try:
+            number = float(value)
+        except OverflowError:
+            raise _Misfit from None
+        if math.isfinite(number):
+            return number
     if hint is int and isinstance(value, numbers.Integral) and not isinstance(value, bool):
         return int(value)
     if hint in (str, bool) and isinstance(value, hint):

@@ -11,7 +11,7 @@ from typing import Any
 
 from filfl.aggregation import Admitted
 from filfl.clock import Stopwatch
-from filfl.conversation import Conversation
+from filfl.conversation import Conversation, whole_numbers
 from filfl.errors import PluginError
 from filfl.filtering import Filtering, Step
 from filfl.filtering.when import WHEN, Ids, Past
@@ -29,7 +29,7 @@ def filfl_round(t: int, state: State, fl: FilFL, clock: Stopwatch) -> tuple[Stat
         considered = [int(k) for k in stream(fl.seed, t, "shuffle").permutation(S_t)[: fl.n]]
         w = talk.train(considered)  # lines 4-8
         found = client_filtering(t, considered, w, state, fl, clock)  # line 9
-        S_f = eligible = found.kept
+        S_f = eligible = found.S_f
         if w and not S_f:
             notes.append("the filter kept nobody: chosen from all that trained")
         A_t = talk.select(S_f or sorted(w))  # line 9: line 17 of Algorithm 2
@@ -70,7 +70,7 @@ def filfl_round(t: int, state: State, fl: FilFL, clock: Stopwatch) -> tuple[Stat
         evaluations=found.evaluations if found else 0,
         uplink_bytes=talk.door.uplink,
         downlink_bytes=talk.door.downlink,
-        trace=[asdict(step) for step in found.trace] if found else [],
+        trace=found.trace() if found else [],
     )
     return State(w_next, S_f, past, memory, talk.latest), record
 
@@ -82,24 +82,19 @@ def filters_now(t: int, S_t: Ids, state: State, fl: FilFL) -> bool:
 
 @dataclass(frozen=True)
 class _Found:
-    """A filtering, the reward it went by, and how many evaluations it needed."""
+    """What a filtering came to: S^f, how it was decided, the reward it went by, and its cost."""
 
-    filtering: Filtering
+    S_f: tuple[int, ...]
+    steps: Sequence[Step]
     R: CountedReward
     evaluations: int
-
-    @property
-    def kept(self) -> tuple[int, ...]:
-        return _ascending(self.filtering.kept)
-
-    @property
-    def trace(self) -> list[Step]:
-        """The trace with plain ids, whatever kind of number the filter has made of them."""
-        return [replace(step, client=_ascending([step.client])[0]) for step in self.filtering.trace]
 
     def reward(self, subset: Iterable[int]) -> float | None:
         members = frozenset(subset)
         return self.R(members) if members else None
+
+    def trace(self) -> list[dict[str, Any]]:
+        return [{**asdict(step), "client": whole_numbers("filter", [step.client])[0]} for step in self.steps]
 
 
 def client_filtering(
@@ -111,20 +106,17 @@ def client_filtering(
         clients = [k for k in considered if k in w]
         R = fl.reward({k: w[k].weights.vector for k in clients}, state.w)
         filtering = fl.filter(clients, R, stream(fl.seed, t, "filter")) if clients else Filtering(kept=())
-    if not isinstance(filtering, Filtering) or not set(filtering.kept) <= set(clients):
-        raise PluginError(f"the filter must return a Filtering that keeps some of {clients} (got {filtering!r})")
-    if len(set(filtering.kept)) < len(filtering.kept):
-        raise PluginError(f"the filter kept a client twice ({filtering.kept})")
-    return _Found(filtering, R, R.evaluations)
+    if not isinstance(filtering, Filtering):
+        raise PluginError(f"the filter must return a Filtering (got {filtering!r})")
+    kept = whole_numbers("filter", filtering.kept)
+    if not set(kept) <= set(clients) or len(set(kept)) < len(kept):
+        raise PluginError(f"the filter must keep some of {clients}, each once (got {kept})")
+    return _Found(tuple(sorted(kept)), filtering.trace, R, R.evaluations)
 
 
 def still_here(S_f: Sequence[int], S_t: Ids) -> tuple[int, ...]:
     """Who of the last filtering may be chosen in a round without one."""
-    return _ascending(set(S_f) & set(S_t.tolist()))
-
-
-def _ascending(ids: Iterable[Any]) -> tuple[int, ...]:
-    return tuple(sorted(int(k) for k in ids))
+    return tuple(sorted(set(S_f) & set(S_t.tolist())))
 
 
 def _why_nobody(S_t: Ids, w: Mapping[int, Admitted], asked: Sequence[int]) -> str:

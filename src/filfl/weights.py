@@ -68,8 +68,10 @@ class Layout:
             if not isinstance(value, Tensor) or value.is_complex():
                 raise PluginError(f"the model's state {name} must be a real tensor (got {type(value).__name__})")
         dtypes = {value.dtype for value in state.values() if value.is_floating_point()}
+        if not dtypes:
+            raise PluginError("the model has no weights to train")
         if len(dtypes) != 1:
-            found = ", ".join(sorted(str(d) for d in dtypes)) or "none"
+            found = ", ".join(sorted(str(d) for d in dtypes))
             raise PluginError(f"the model's floating-point weights must all have one dtype (got {found})")
 
         def rank(value: Tensor) -> int:

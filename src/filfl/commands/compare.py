@@ -1,11 +1,12 @@
 """`filfl compare` and `filfl demo`: arms x seeds, a table and pictures."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
 from filfl.commands.terminal import console, default_directory, num_cores, say, stopped
-from filfl.compare import make_plan, run_plan
+from filfl.compare import PLAN, make_plan, run_plan
 from filfl.experiment import Experiment, parse_arm, parse_changes
 from filfl.progress import RunsShown
 from filfl.report.comparison import report_comparison
@@ -28,10 +29,11 @@ def compare_command(
         experiment = dataclasses.replace(experiment, arms=tuple(parse_arm(arm) for arm in arms))
     changes = parse_changes(pairs)
     name = experiment.config(changes).name
-    directory = out or default_directory(name, resume)
+    directory = out or default_directory(name, resume, PLAN)
     plan = make_plan(experiment, directory, seeds or experiment.compare.seeds, changes)
     jobs = min(jobs or num_cores(), len(plan.tasks))
-    title = experiment.compare.title or name
+    changed = [*pairs, *([f"scale {scale}"] if scale else [])]
+    title = f"{name} with {', '.join(changed)}" if changed else experiment.compare.title or name
     size = f"{len(plan.arms)} arms x {len(plan.seeds)} seeds = {len(plan.tasks)} runs, {jobs} at a time"
     say(f"{title}: {size}", style="bold")
     try:
@@ -43,7 +45,7 @@ def compare_command(
         numbers = {"--scale": scale, "--seeds": seeds, "--jobs": jobs, "--target": target}
         given += [word for name, value in numbers.items() if value is not None for word in (name, str(value))]
         stopped(["filfl", "compare", source, *given], directory)
-    target = experiment.compare.target if target is None else target
+    target = experiment.compare.target if target is None or math.isnan(target) else target
     comparison = report_comparison(plan, f"{title} ({len(plan.seeds)} seeds)", target, experiment.compare.at)
     console.print(rich_table(comparison.title, comparison.statistics, comparison.target, comparison.seeds))
     picture, *more = comparison.pictures

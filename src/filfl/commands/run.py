@@ -7,13 +7,14 @@ from filfl.commands.terminal import console, default_directory, say, stopped
 from filfl.config import name_of
 from filfl.experiment import Experiment, parse_changes
 from filfl.progress import RoundsShown
+from filfl.runs.store import CONFIG
 from filfl.runs.summary import LAST
 from filfl.simulation import simulate
 
 
 def run_command(source: str, pairs: Sequence[str], scale: str | None, out: Path | None, resume: bool) -> None:
     config = Experiment.load(source).at_scale(scale).config(parse_changes(pairs))
-    directory = out or default_directory(config.name, resume)
+    directory = out or default_directory(config.name, resume, CONFIG)
     say(
         f"{config.name}: {config.rounds} rounds, data {name_of('data', config.data)}, filter {config.filter.name}, "
         f"selection {name_of('selection', config.selection)} with k = {config.selection.k}, seed {config.seed}",

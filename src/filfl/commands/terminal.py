@@ -27,14 +27,14 @@ def num_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def default_directory(name: str, resume: bool) -> Path:
-    """The first free one of runs/NAME, runs/NAME-2, ...; to resume, the last that is there."""
+def default_directory(name: str, resume: bool, mark: str) -> Path:
+    """The first free one of runs/NAME, runs/NAME-2, ...; to resume, the last with a file `mark` in it."""
     candidates = (Path("runs") / (name if i == 1 else f"{name}-{i}") for i in count(1))
     previous = None
     for candidate in candidates:
         if not candidate.exists():
             return previous if resume and previous else candidate
-        previous = candidate
+        previous = candidate if (candidate / mark).exists() else previous
     raise AssertionError("count() does not end")
 
 

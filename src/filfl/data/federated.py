@@ -1,6 +1,7 @@
 """Data that lies with clients: one contiguous array, cut by offsets."""
 
 import hashlib
+import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -92,21 +93,19 @@ class FederatedData:
         floored, and the remainder trains. Integer targets are classes 0, 1, ...; uint8 inputs become
         `x * scale + shift` in the batch.
         """
-        x, y, owners = _inputs("x", x), _targets("y", y), np.asarray(client_ids)
+        x, y, owners = _inputs("x", x), _targets("y", y), _owners(client_ids)
         if not len(x) == len(y) == len(owners):
             raise DataError(f"x, y and client_ids must have one length (got {len(x)}, {len(y)}, {len(owners)})")
-        if owners.ndim != 1 or len(owners) == 0:
-            raise DataError(f"client_ids must be a list with one client a sample (got shape {owners.shape})")
-        if owners.dtype.kind == "f" and not np.isfinite(owners).all():
-            raise DataError("client_ids has values that are not finite")
+        if len(x) == 0:
+            raise DataError("there are no samples")
         names, owners = np.unique(owners, return_inverse=True)
         shares = {
-            "test": test if isinstance(test, float | int) else 0.0,
-            "filtering": filtering if isinstance(filtering, float | int) else 0.0,
+            "test": 0.0 if isinstance(test, tuple | list) else test,
+            "filtering": 0.0 if isinstance(filtering, tuple | list) else filtering,
             "validation": validation,
         }
         for key, share in shares.items():
-            if not 0 <= share < 1:
+            if not isinstance(share, numbers.Real) or not 0 <= share < 1:
                 raise DataError(f"{key} must be a share of at least 0 and below 1, or arrays (x, y) (got {share})")
 
         parts: dict[str, list[NDArray[np.int64]]] = {"train": [], "validation": [], "filtering": [], "test": []}
@@ -126,9 +125,11 @@ class FederatedData:
         offsets = np.concatenate([[0], np.cumsum(sizes.sum(axis=1))]).astype(np.int64)
 
         def own_or_cut(which: str, given: float | Pair) -> tuple[Array, Array]:
-            if isinstance(given, float | int):
+            if not isinstance(given, tuple | list):
                 index = np.concatenate(parts[which])
                 return x[index], y[index]
+            if len(given) != 2:
+                raise DataError(f"{which} must be a share or a pair of arrays (x, y) (got {len(given)} things)")
             own_x, own_y = _inputs(f"{which} x", given[0]), _targets(f"{which} y", given[1])
             if own_x.shape[1:] != x.shape[1:] or own_x.dtype != x.dtype or own_y.dtype != y.dtype:
                 raise DataError(
@@ -185,13 +186,22 @@ class FederatedData:
         return replace(self, filter_x=self.filter_x[chosen], filter_y=self.filter_y[chosen])
 
 
+def _owners(client_ids: ArrayLike) -> Array:
+    owners = np.asarray(client_ids)
+    if owners.ndim != 1:
+        raise DataError(f"client_ids must be a list with one client a sample (got shape {owners.shape})")
+    if owners.dtype.kind not in "iuUSb":
+        raise DataError(f"client_ids must be whole numbers or names (got {owners.dtype})")
+    return owners
+
+
 def _inputs(name: str, values: ArrayLike) -> Array:
     array = _numbers(name, values)
     if array.ndim == 0:
         raise DataError(f"{name} must have one row a sample (got a single number)")
-    if array.dtype.kind == "f":
+    if array.dtype.kind in "fb":
         array = array.astype(np.float32, copy=False)
-        if bad := np.flatnonzero(~np.isfinite(array).reshape(len(array), -1).all(axis=1)).tolist():
+        if bad := np.flatnonzero(~np.isfinite(array).all(axis=tuple(range(1, array.ndim)))).tolist():
             raise DataError(f"{name} has values that are not finite in {len(bad)} samples, first in sample {bad[0]}")
         return array
     return array if array.dtype == np.uint8 else array.astype(np.int64)
@@ -215,7 +225,7 @@ def _targets(name: str, values: ArrayLike) -> Array:
 def _numbers(name: str, values: ArrayLike) -> Array:
     try:
         array = np.asarray(values)
-    except ValueError as error:
+    except (ValueError, TypeError, RuntimeError) as error:
         raise DataError(f"{name} cannot be made an array: {error}") from None
     if array.dtype.kind not in "buif":
         raise DataError(f"{name} must hold numbers (got {array.dtype})")

@@ -40,7 +40,7 @@ CURVES = {
     "test-loss": Curve("Test loss", lambda record, run: record["test_loss"]),
     "train-loss": Curve("Train loss", lambda record, run: record["train_loss"]),
     "filtered": Curve("Clients in $S^f$", _size_of_filtered, from_zero=True, steps=True),
-    "noisy": Curve("Of these with random labels (%)", _noisy_share, from_zero=True, steps=True),
+    "noisy": Curve("Random labels in $S^f$ (% of its clients)", _noisy_share, from_zero=True, steps=True),
 }
 
 
@@ -73,7 +73,7 @@ def _figure(
         axis.spines[["top", "right"]].set_visible(False)
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 3 * columns), frameon=False)
-    figure.suptitle(title, fontsize=12)
+    figure.suptitle(title, fontsize=12 if columns > 1 else 10, wrap=True)
     figure.savefig(path, dpi=150)
     return path
 

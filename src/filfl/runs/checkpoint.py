@@ -5,6 +5,7 @@ or made by another run is refused with the reason.
 """
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,14 @@ def save(folder: Path, saved: Saved, fingerprint: str) -> None:
 
 
 def load(folder: Path, t: int, fingerprint: str, device: torch.device) -> Saved:
-    """Read the checkpoint of round t; raises `Refused`."""
+    """Read the checkpoint of round t; raises `Refused`, and nothing else, whatever the files hold."""
+    try:
+        return _load(folder, t, fingerprint, device)
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+        raise Refused(f"{_paths(folder, t)[1].name} was changed or cut off ({type(error).__name__})") from None
+
+
+def _load(folder: Path, t: int, fingerprint: str, device: torch.device) -> Saved:
     tensors_path, facts_path = _paths(folder, t)
     try:
         facts = json.loads(facts_path.read_bytes())
@@ -71,8 +79,6 @@ def load(folder: Path, t: int, fingerprint: str, device: torch.device) -> Saved:
             raise Refused(f"{facts_path.name} was changed or cut off")
     except OSError as error:
         raise Refused(f"{facts_path.name} cannot be read: {error.strerror}") from None
-    except (ValueError, KeyError, AttributeError, TypeError):
-        raise Refused(f"{facts_path.name} was changed or cut off") from None
     if facts.get("format") != FORMAT:
         raise Refused(f"{facts_path.name} has format {facts.get('format')}, this version reads {FORMAT}")
     if facts["run"] != fingerprint:
@@ -97,13 +103,13 @@ def load(folder: Path, t: int, fingerprint: str, device: torch.device) -> Saved:
         memory=_named(tensors, "memory."),
         latest={int(k): value for k, value in _named(tensors, "latest.").items()},
     )
-    return Saved(t, state, facts["records_bytes"], facts["records_sha256"])
+    return Saved(t, state, int(facts["records_bytes"]), str(facts["records_sha256"]))
 
 
 def rounds_saved(folder: Path) -> list[int]:
     """The rounds with a checkpoint, the newest first."""
-    found = [path.stem.removeprefix("round-") for path in folder.glob("round-*.json")]
-    return sorted((int(t) for t in found if t.isdigit()), reverse=True)
+    found = [re.fullmatch(r"round-([0-9]+)", path.stem) for path in folder.glob("round-*.json") if path.is_file()]
+    return sorted((int(match[1]) for match in found if match), reverse=True)
 
 
 def remove(folder: Path, t: int) -> None:

@@ -1,6 +1,7 @@
 """Files that are either there, whole, or not there."""
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -38,7 +39,8 @@ def write_whole(path: Path, data: bytes) -> None:
             raise
         sync_folder(path.parent)
     except OSError as error:
-        raise RunError(f"{path} cannot be written: {error.strerror}") from None
+        room = ". Free some space, then go on with --resume" if error.errno == errno.ENOSPC else ""
+        raise RunError(f"{path} cannot be written: {error.strerror}{room}") from None
 
 
 def sync_folder(folder: Path) -> None:

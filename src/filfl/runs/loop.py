@@ -44,7 +44,7 @@ def run_rounds(
             store.append_times(t, clock.seconds)
         records.append(record)
         for callback in callbacks:
-            callback(record, state)
+            callback(dict(record), state)
     return state, records
 
 

@@ -30,6 +30,8 @@ from torch import Tensor
 import filfl
 from filfl.config import Config
 from filfl.errors import ConfigError, RunError
+from filfl.experiment import dotted_keys
+from filfl.options import show
 from filfl.runs import checkpoint
 from filfl.runs.files import TEMPORARY, sha256, to_json, write_whole
 from filfl.runs.summary import summarize
@@ -220,11 +222,12 @@ def _same_config(path: Path, config: Config) -> None:
     except (OSError, ValueError, ConfigError):
         raise RunError(f"{path} is damaged, so it cannot be told which run this is: choose another --out") from None
     here = config.table()
-    for section in here:
-        if there[section] != here[section]:
+    for key in sorted({*dotted_keys(here), *dotted_keys(there)}):
+        ours, theirs = dotted_keys(here).get(key, "unset"), dotted_keys(there).get(key, "unset")
+        if ours != theirs:
             raise RunError(
-                f"{path.parent} holds a run with another config ({section}: {there[section]} there, "
-                f"{here[section]} here): choose another --out"
+                f"{path.parent} holds a run with another config ({key}: {show(theirs)} there, {show(ours)} here): "
+                "choose another --out"
             )
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from filfl.clients import Job
 from filfl.config import Config
 from filfl.data import FederatedData
-from filfl.errors import ConfigError, PluginError, only_from_python
+from filfl.errors import ConfigError, DataError, PluginError, only_from_python
 from filfl.evaluation import Loss, Metric, accuracy, cross_entropy, mean_loss, score
 from filfl.experiment import Experiment, override
 from filfl.filtering import FILTERS, Filter
@@ -79,6 +79,13 @@ def simulate(
         (whose own loss, metrics, filter and selection, if any, must be the same: that cannot be checked).
     say: takes the sentences that a person should read, such as a refused checkpoint.
     """
+    if data is not None and not isinstance(data, FederatedData):
+        raise DataError(
+            f"data must be FederatedData, as FederatedData.from_arrays(x, y, client_ids) makes it "
+            f"(got {type(data).__name__})"
+        )
+    if resume and out is None:
+        raise ConfigError("resume needs out: the directory of the run to go on with")
     config = _config(config, data, model, filter, selection)
     data = data.with_random_labels(config.data.noisy, config.seed) if data else config.data.load(config.seed)
     config.check_against(data)
@@ -89,8 +96,8 @@ def simulate(
         loss = loss or cross_entropy
         metrics = {"accuracy": accuracy} if metrics is None and data.classes else metrics or {}
         filter_data = data.with_filter_size(config.filter.size, config.seed)
-        filter_set = samples_on(device, data, filter_data.filter_x, filter_data.filter_y)
-        test_set = samples_on(device, data, data.test_x, data.test_y)
+        filter_set = samples_on(net, data, filter_data.filter_x, filter_data.filter_y)
+        test_set = samples_on(net, data, data.test_x, data.test_y)
 
         def reward(trained: Mapping[int, Tensor], w_t: Weights) -> AverageReward:
             def loss_on_V(vector: Tensor) -> float:
@@ -102,7 +109,8 @@ def simulate(
             test_loss, scores = score(net, w, test_set, loss, metrics)
             return {"test_accuracy": scores.get("accuracy"), "test_loss": test_loss, "metrics": scores}
 
-        _fits(test, start.w)
+        first, _ = next(test_set.chunks())
+        _fits(test, start.w, f"{first.dtype}".removeprefix("torch.") + f"{list(first.shape)}")
         fl = FilFL(
             seed=config.seed,
             num_clients=data.num_clients,
@@ -123,17 +131,35 @@ def simulate(
         fingerprint = _fingerprint(config, data, net, start.w) if directory else ""
         if directory and resume and (summary := finished(directory, fingerprint)):
             net.module.load_state_dict(safetensors.torch.load_file(directory / MODEL))
-            return Result(config, read_run(directory).records, summary, net.module, directory, already_finished=True)
+            records = read_run(directory).records
+            summary = {**summarize(records), **summary}
+            return Result(config, records, summary, net.module, directory, already_finished=True)
         clients = data.describe()
         opened = (
             open_store(directory, config, clients, fingerprint, device, resume, say) if directory else nullcontext()
         )
         with opened as store:
             every = config.evaluate.every
-            state, records = run_rounds(fl, start, config.rounds, test, every, callbacks, store)
+            watchers = [_say_when_nobody_trains(say), *callbacks]
+            state, records = run_rounds(fl, start, config.rounds, test, every, watchers, store)
             summary = store.finish(net.layout.unflatten(state.w)) if store else summarize(records)
         net.load(state.w)
         return Result(config, records, summary, net.module, directory)
+
+
+def _say_when_nobody_trains(say: Callable[[str], None]) -> Callback:
+    """Tells once when every update of a round is refused: often something is wrong with the model or the loss."""
+    told = False
+
+    def watch(record: Mapping[str, Any], state: State) -> None:
+        nonlocal told
+        asked = set(map(str, record["considered"] or record["selected"]))
+        if not told and asked and asked <= record["refused"].keys():
+            told = True
+            k, reason = next(iter(record["refused"].items()))
+            say(f"round {record['round']}: every update was refused; client {k}: {reason}")
+
+    return watch
 
 
 def pick_device(name: str) -> torch.device:
@@ -163,7 +189,7 @@ def one_thread() -> Iterator[None]:
 
 
 def _config(
-    config: Config | Mapping[str, Any] | str | Path,
+    config: object,
     data: FederatedData | None,
     model: Callable[[], nn.Module] | None,
     filter: Filter | None,
@@ -179,8 +205,10 @@ def _config(
     changes = {key: name for key, name in own.items() if name}
     if isinstance(config, Config):
         made = Experiment(config.table()).config(changes)
-    elif isinstance(config, Mapping):
+    elif isinstance(config, Mapping) and all(isinstance(key, str) for key in config):
         made = Experiment(override({}, config)).config(changes)
+    elif not isinstance(config, str | Path):
+        raise ConfigError(f"config must be a Config, a table of keys or the path of a TOML file (got {config!r})")
     else:
         made = Experiment.load(config).config(changes)
     if made.filter.name == "own" and filter is None:
@@ -195,19 +223,26 @@ def _network(
 ) -> FlatModel:
     """The network with its initial weights w_1, which depend on the seed alone."""
     with torch_seeded(stream(config.seed, SETUP, "initial-weights"), device):
-        module = model() if model else config.model.build(data.sample_shape, data.classes)
+        if isinstance(model, nn.Module):
+            raise PluginError("model must be a function that makes a new module: write model=lambda: nn.Linear(8, 3)")
+        try:
+            module = model() if model else config.model.build(data.sample_shape, data.classes)
+        except (RuntimeError, MemoryError, TypeError, ValueError) as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise PluginError(f"the model cannot be made: {reason}") from error
         if not isinstance(module, nn.Module):
             raise PluginError(f"model must be a function that makes an nn.Module (got {type(module).__name__})")
         return FlatModel(module, device)
 
 
-def _fits(test: Callable[[Weights], Mapping[str, Any]], w: Weights) -> None:
+def _fits(test: Callable[[Weights], Mapping[str, Any]], w: Weights, kind: str) -> None:
     """Try the model on the test set once, so that a model that does not fit the data is said before any round."""
     try:
         test(w)
     except Exception as error:
         raise PluginError(
-            f"the model, the loss or a metric does not fit the data: {type(error).__name__}: {error}"
+            f"the model, the loss or a metric does not fit the data (a batch of {kind}): "
+            f"{type(error).__name__}: {error}"
         ) from error
 
 

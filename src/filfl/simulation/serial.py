@@ -23,7 +23,7 @@ class SerialClients:
         self._data = data
         self._model = model
         self._loss = loss
-        self._samples = samples_on(model.device, data, data.x, data.y)
+        self._samples = samples_on(model, data, data.x, data.y)
 
     def train(self, ids: Sequence[int], weights: Weights, job: Job) -> dict[int, Update | Failure]:
         def train(k: int) -> Update:
@@ -77,11 +77,11 @@ def _attempt(what: str, ask: Callable[[int], Answer], k: int) -> Answer | Failur
         return Failure(f"{what} raised {type(error).__name__}: {error}")
 
 
-def samples_on(device: torch.device, data: FederatedData, x: object, y: object) -> Samples:
-    """Arrays of a federated dataset as samples on a device."""
-    return Samples(
-        torch.as_tensor(x).to(device),
-        torch.as_tensor(y).to(device),
-        torch.from_numpy(data.scale).to(device),
-        torch.from_numpy(data.shift).to(device),
-    )
+def samples_on(model: FlatModel, data: FederatedData, x: object, y: object) -> Samples:
+    """Arrays of a federated dataset as samples where the model is; inputs that are not integers in its dtype."""
+
+    def tensor(values: object) -> Tensor:
+        moved = torch.as_tensor(values).to(model.device)
+        return moved.to(model.layout.dtype) if moved.is_floating_point() else moved
+
+    return Samples(tensor(x), tensor(y), tensor(data.scale), tensor(data.shift))
