@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from filfl import FederatedData
 from filfl.data.digits import Digits
+from filfl.data.federated import floored
 from filfl.data.mnist5k import Mnist5k
 from filfl.data.partition import dirichlet, iid, shards
 from filfl.errors import DataError
@@ -28,7 +29,7 @@ def test_from_arrays_puts_every_sample_in_one_place(counts: list[int], share: fl
         mine = data.x[data.offsets[k] : data.offsets[k + 1], 0].astype(int)
         assert (owners[mine] == k).all()
         num_filter = int(share * count)
-        num_validation = int(share * (count - num_filter))
+        num_validation = int(share * count)
         assert data.num_train[k] == count - num_filter - num_validation >= 1
         assert len(mine) == count - num_filter
     index = data.x[:, 0].astype(int)
@@ -41,6 +42,16 @@ def test_test_samples_keep_their_clients() -> None:
     assert data.names == ("ann", "bob", "cy")
     assert np.bincount(data.test_clients).tolist() == [2, 4, 1]
     assert (owners[data.test_x[:, 0].astype(int)] == np.array(data.names)[data.test_clients]).all()
+
+
+def test_test_samples_given_with_their_clients() -> None:
+    x = np.arange(6.0)[:, None]
+    data = FederatedData.from_arrays(x, [0] * 6, list("aabbcc"), test=(x[:3], [0, 0, 0], ["c", "x", "a"]))
+    assert data.test_clients.tolist() == [2, -1, 0]
+
+
+def test_shares_are_floored_as_people_do() -> None:
+    assert floored(0.29, 100) == 29 and floored(0.2, 9) == 1 and floored(0.05, 60) == 3 and floored(0.1, 9) == 0
 
 
 @given(st.integers(1, 12), st.integers(1, 4), st.integers(0, 100), st.sampled_from([0.01, 0.5, 100.0]))

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from filfl.data.federated import FederatedData, client_ids_of
+from filfl.data.federated import FederatedData, client_ids_of, floored
 from filfl.data.partition import PARTITIONS
 from filfl.options import Count, Fraction, Positive, Share
 from filfl.rng import SETUP, stream
@@ -47,8 +47,8 @@ class Partitioned(Dataset):
     def read(self, seed: int) -> FederatedData:
         x, y, scale = self.arrays()
         order = stream(seed, SETUP, "held-out").permutation(len(x))
-        num_test = int(self.test * len(x))
-        num_filter = int(self.filtering * (len(x) - num_test))
+        num_test = floored(self.test, len(x))
+        num_filter = floored(self.filtering, len(x) - num_test)
         test, server, private = np.split(order, [num_test, num_test + num_filter])
         options: dict[str, dict[str, float]] = {
             "dirichlet": {"alpha": self.alpha},

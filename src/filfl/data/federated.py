@@ -1,6 +1,7 @@
 """Data that lies with clients: one contiguous array, cut by offsets."""
 
 import hashlib
+import math
 import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +15,8 @@ from filfl.rng import SETUP, stream
 
 Array = NDArray[np.generic]
 Pair = tuple[ArrayLike, ArrayLike]
+Owned = tuple[ArrayLike, ArrayLike, ArrayLike]
+"""Samples, targets, and whose each of them is."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ class FederatedData:
         y: ArrayLike,
         client_ids: ArrayLike,
         *,
-        test: float | Pair = 0.2,
+        test: float | Pair | Owned = 0.2,
         filtering: float | Pair = 0.1,
         validation: float = 0.1,
         seed: int = 0,
@@ -88,9 +91,9 @@ class FederatedData:
     ) -> "FederatedData":
         """Your own samples: `x[i]` with target `y[i]` lies with client `client_ids[i]` (numbers or names).
 
-        `test` and `filtering` are arrays `(x, y)` of their own, or the share of every client's samples that is
-        given up for them; `validation` is the share of what remains that the client keeps aside. Counts are
-        floored, and the remainder trains. Integer targets are classes 0, 1, ...; uint8 inputs become
+        `test` and `filtering` are arrays `(x, y)` of their own, or shares: `test` of every client's samples,
+        `filtering` and `validation` of those that are left. Counts are floored, and the remainder trains. `test` may
+        also be `(x, y, client_ids)`, so that it is known whose each test sample is. Integer targets are classes 0, 1, ...; uint8 inputs become
         `x * scale + shift` in the batch.
         """
         x, y, owners = _inputs("x", x), _targets("y", y), _owners(client_ids)
@@ -112,14 +115,13 @@ class FederatedData:
         by_owner = np.split(np.argsort(owners, kind="stable"), np.cumsum(np.bincount(owners))[:-1])
         for k, samples in enumerate(by_owner):
             mine = stream(seed, SETUP, "split", k).permutation(samples)
-            num_test = int(shares["test"] * len(mine))
-            num_filter = int(shares["filtering"] * (len(mine) - num_test))
-            rest = mine[num_test + num_filter :]
-            num_validation = int(shares["validation"] * len(rest))
-            parts["test"].append(mine[:num_test])
-            parts["filtering"].append(mine[num_test : num_test + num_filter])
-            parts["validation"].append(rest[:num_validation])
-            parts["train"].append(rest[num_validation:])
+            tested, rest = np.split(mine, [floored(shares["test"], len(mine))])
+            num_filter, num_validation = (floored(shares[key], len(rest)) for key in ("filtering", "validation"))
+            filtered, validated, trained = np.split(rest, [num_filter, num_filter + num_validation])
+            parts["test"].append(tested)
+            parts["filtering"].append(filtered)
+            parts["validation"].append(validated)
+            parts["train"].append(trained)
         order = [part for k in range(len(names)) for part in (parts["train"][k], parts["validation"][k])]
         sizes = np.array([[len(t), len(v)] for t, v in zip(parts["train"], parts["validation"], strict=True)])
         offsets = np.concatenate([[0], np.cumsum(sizes.sum(axis=1))]).astype(np.int64)
@@ -128,7 +130,7 @@ class FederatedData:
             if not isinstance(given, tuple | list):
                 index = np.concatenate(parts[which])
                 return x[index], y[index]
-            if len(given) != 2:
+            if len(given) not in ((2, 3) if which == "test" else (2,)):
                 raise DataError(f"{which} must be a share or a pair of arrays (x, y) (got {len(given)} things)")
             own_x, own_y = _inputs(f"{which} x", given[0]), _targets(f"{which} y", given[1])
             if own_x.shape[1:] != x.shape[1:] or own_x.dtype != x.dtype or own_y.dtype != y.dtype:
@@ -144,7 +146,9 @@ class FederatedData:
         filter_x, filter_y = own_or_cut("filtering", filtering)
         if len(test_x) == 0:
             raise DataError("the test set is empty: give it a larger share of the samples, or arrays (x, y) of its own")
-        owned = [np.full(len(part), k) for k, part in enumerate(parts["test"])]
+        test_clients = np.concatenate([np.full(len(part), k) for k, part in enumerate(parts["test"])])
+        if isinstance(test, tuple | list):
+            test_clients = _places(names, test[2], len(test_y)) if len(test) == 3 else np.full(len(test_y), -1)
         everything = np.concatenate([y, test_y, filter_y])
         return cls(
             x=np.ascontiguousarray(x[np.concatenate(order)]),
@@ -155,7 +159,7 @@ class FederatedData:
             filter_y=filter_y,
             test_x=test_x,
             test_y=test_y,
-            test_clients=np.concatenate(owned) if shares["test"] else np.full(len(test_y), -1),
+            test_clients=test_clients,
             classes=int(everything.max()) + 1 if everything.dtype.kind == "i" else 0,
             names=tuple(str(name) for name in names),
             noisy=np.zeros(len(names), dtype=bool),
@@ -184,6 +188,20 @@ class FederatedData:
             return self
         chosen = np.sort(stream(seed, SETUP, "filtering-set").permutation(len(self.filter_y))[:size])
         return replace(self, filter_x=self.filter_x[chosen], filter_y=self.filter_y[chosen])
+
+
+def _places(names: Array, client_ids: ArrayLike, count: int) -> NDArray[np.int64]:
+    """Where each owner of a test sample stands among the clients; -1 for one who has no training samples."""
+    owners = _owners(client_ids)
+    if len(owners) != count:
+        raise DataError(f"test x and client_ids must have one length (got {count} and {len(owners)})")
+    places = np.searchsorted(names, owners).clip(max=len(names) - 1)
+    return np.where(names[places] == owners, places, -1)
+
+
+def floored(share: float, count: int) -> int:
+    """The share of a count, rounded down; 0.29 of 100 is 29, although their product in floating point is not."""
+    return math.floor(share * count + 1e-9)
 
 
 def _owners(client_ids: ArrayLike) -> Array:

@@ -1,0 +1,55 @@
+"""Files as LEAF's scripts write them: `train/*.json` and `test/*.json` with `users` and `user_data`.
+
+Caldas et al.: LEAF: A Benchmark for Federated Settings. 2018.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from filfl.errors import DataError
+
+
+@dataclass(frozen=True)
+class LeafUser:
+    """The samples of one user in one file."""
+
+    file: Path
+    split: str
+    name: str
+    x: list[Any]
+    y: list[Any]
+
+
+def leaf_files(folder: Path) -> list[Path]:
+    """The JSON files of a LEAF folder; at least one of each split."""
+    if not folder.is_dir():
+        raise DataError(f"{folder} is no folder: give data.path the folder that holds LEAF's train/ and test/")
+    files = []
+    for split in ("train", "test"):
+        found = sorted((folder / split).glob("*.json"))
+        if not found:
+            raise DataError(f"{folder / split} has no .json file: LEAF's scripts write train/*.json and test/*.json")
+        files += found
+    return files
+
+
+def read_leaf(files: list[Path]) -> Iterator[LeafUser]:
+    """The users of LEAF's files, in order; one file is in memory at a time."""
+    for file in files:
+        try:
+            content = json.loads(file.read_bytes())
+            users, data = content["users"], content["user_data"]
+            pairs = [(str(name), data[name]["x"], data[name]["y"]) for name in users]
+        except OSError as error:
+            raise DataError(f"{file} cannot be read: {error.strerror}") from None
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{file} is not whole JSON: {error}") from None
+        except (KeyError, TypeError) as error:
+            raise DataError(f"{file} is not a file of LEAF's: users and user_data do not fit ({error!r})") from None
+        for name, x, y in pairs:
+            if not isinstance(x, list) or not isinstance(y, list) or len(x) != len(y):
+                raise DataError(f"{file}: user {name} must have as many x as y")
+            yield LeafUser(file, file.parent.name, name, x, y)
