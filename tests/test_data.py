@@ -17,7 +17,7 @@ from filfl.errors import DataError
 sizes = st.integers(1, 30)
 
 
-@given(st.lists(sizes, min_size=1, max_size=8), st.sampled_from([0.0, 0.1, 0.5]), st.integers(0, 5))
+@given(st.lists(sizes, min_size=1, max_size=8), st.sampled_from([0.0, 0.1, 0.4]), st.integers(0, 5))
 def test_from_arrays_puts_every_sample_in_one_place(counts: list[int], share: float, seed: int) -> None:
     owners = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(counts)), counts))
     x = np.arange(len(owners), dtype=np.float32)[:, None]
@@ -144,6 +144,7 @@ def test_embedded_data_is_what_it_says() -> None:
         ({"client_ids": [0, None, 1, 1]}, "whole numbers or names"),
         ({"client_ids": [0.0, 0.5, 1.0, 1.0]}, "whole numbers or names"),
         ({"x": [], "y": [], "client_ids": np.array([], dtype=int)}, "there are no samples"),
+        ({"filtering": 0.5, "validation": 0.5}, "leave nothing to train on"),
         ({"test": None}, "test must be a share"),
         ({"test": ([[1.0]],)}, "a share or a pair of arrays"),
         ({"test": (np.zeros((0, 1)), [])}, "targets"),

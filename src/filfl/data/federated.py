@@ -93,8 +93,8 @@ class FederatedData:
 
         `test` and `filtering` are arrays `(x, y)` of their own, or shares: `test` of every client's samples,
         `filtering` and `validation` of those that are left. Counts are floored, and the remainder trains. `test` may
-        also be `(x, y, client_ids)`, so that it is known whose each test sample is. Integer targets are classes 0, 1, ...; uint8 inputs become
-        `x * scale + shift` in the batch.
+        also be `(x, y, client_ids)`, so that it is known whose each test sample is. Integer targets are classes
+        0, 1, ...; uint8 inputs become `x * scale + shift` in the batch.
         """
         x, y, owners = _inputs("x", x), _targets("y", y), _owners(client_ids)
         if not len(x) == len(y) == len(owners):
@@ -110,6 +110,8 @@ class FederatedData:
         for key, share in shares.items():
             if not isinstance(share, numbers.Real) or not 0 <= share < 1:
                 raise DataError(f"{key} must be a share of at least 0 and below 1, or arrays (x, y) (got {share})")
+        if shares["filtering"] + shares["validation"] >= 1:
+            raise DataError(f"filtering and validation leave nothing to train on (got {filtering} and {validation})")
 
         parts: dict[str, list[NDArray[np.int64]]] = {"train": [], "validation": [], "filtering": [], "test": []}
         by_owner = np.split(np.argsort(owners, kind="stable"), np.cumsum(np.bincount(owners))[:-1])
@@ -126,7 +128,7 @@ class FederatedData:
         sizes = np.array([[len(t), len(v)] for t, v in zip(parts["train"], parts["validation"], strict=True)])
         offsets = np.concatenate([[0], np.cumsum(sizes.sum(axis=1))]).astype(np.int64)
 
-        def own_or_cut(which: str, given: float | Pair) -> tuple[Array, Array]:
+        def own_or_cut(which: str, given: float | Pair | Owned) -> tuple[Array, Array]:
             if not isinstance(given, tuple | list):
                 index = np.concatenate(parts[which])
                 return x[index], y[index]
