@@ -1,6 +1,7 @@
 """`filfl.simulate` with a user's own parts, and every part that comes with it."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,18 @@ OWN: dict[str, Any] = {
     "filter": lambda clients, reward, rng: filfl.Filtering(kept=tuple(clients[::2])),
 }
 
+
+def femnist_file(folder: Path) -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    images = rng.integers(256, size=(240, 28, 28), dtype=np.uint8)
+    path = folder / "femnist.npz"
+    np.savez(path, images=images, labels=np.arange(240) % 62, writers=np.arange(240) % 6, split=np.arange(240) % 5 == 0)
+    return {"data.path": str(path)}
+
+
+FILES = {"femnist": femnist_file}
+"""For datasets that are read from files: writes one, and gives the options that lead to it."""
+
 NAMES = [
     *((section, name) for section, registry in REGISTRIES.items() for name in registry),
     *(("filter", name) for name in FILTER_NAMES),
@@ -30,10 +43,12 @@ NAMES = [
 
 
 @pytest.mark.parametrize(("section", "name"), NAMES, ids=lambda part: part)
-def test_every_name_in_filfl_list_runs_a_round(section: str, name: str, blobs: filfl.FederatedData) -> None:
+def test_every_name_in_filfl_list_runs_a_round(
+    section: str, name: str, blobs: filfl.FederatedData, tmp_path: Path
+) -> None:
     key = section if "." in section else f"{section}.name"
-    config = {"rounds": 2, "selection.k": 2, **({} if name == "arrays" else {"data.clients": 12})}
-    config |= {key: name, **NEEDED.get(name, {})}
+    config = {"rounds": 2, "selection.k": 2, **({} if name in ("arrays", *FILES) else {"data.clients": 12})}
+    config |= {key: name, **NEEDED.get(name, {}), **(FILES[name](tmp_path) if name in FILES else {})}
     given = {"data": blobs} if name == "arrays" else {section: OWN[section]} if name == "own" else {}
     result = filfl.simulate(config, **given)
     assert len(result.records) == 2

@@ -4,11 +4,13 @@ from filfl.data.arrays import Arrays
 from filfl.data.base import Dataset
 from filfl.data.digits import Digits
 from filfl.data.federated import FederatedData
+from filfl.data.femnist import Femnist
 from filfl.data.mnist5k import Mnist5k
 
 DATASETS: dict[str, type[Dataset]] = {
     "digits": Digits,
     "mnist5k": Mnist5k,
+    "femnist": Femnist,
     "arrays": Arrays,
 }
 

@@ -31,7 +31,7 @@ def cached(parser: str, sources: Sequence[Path], parse: Callable[[], Arrays]) ->
     """What `parse` makes of the sources: read from the cache, or made and put there. `parser` names its version."""
     path = cache_folder() / f"{parser}-{_fingerprint(sources)}.npz"
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as stored:
             return {name: stored[name] for name in stored.files}
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         pass  # not there, or damaged: made anew
