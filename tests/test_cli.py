@@ -135,6 +135,15 @@ def test_resume_on_a_finished_run_says_so(filfl) -> None:
     )
 
 
+def test_data_shows_numbers_and_a_picture(filfl, folder: Path) -> None:
+    shown = filfl("data", "digits", "--set", "data.clients=12", "--set", "data.noisy=0.25", "--picture", "p.png")
+    assert re.search(r"clients +12 \(3 with random labels\)", shown)
+    assert re.search(r"filtering set +143 samples", shown) and re.search(r"test set +359 samples", shown)
+    assert (folder / "p.png").read_bytes().startswith(b"\x89PNG")
+    assert "error: data.path: there is no nowhere" in filfl("data", "femnist", "--path", "nowhere", code=1)
+    assert "error: data.name must be one of" in filfl("data", "nothing", code=2)
+
+
 def test_mistakes_end_in_a_sentence(filfl, folder: Path) -> None:
     (folder / "typo.toml").write_text("[filter]\nperoid = 3\n")
     assert "error: unknown key filter.peroid; did you mean filter.period?" in filfl("run", "typo.toml", code=2)

@@ -17,6 +17,7 @@ from filfl.clients import Failure, Job, Update
 from filfl.clock import Stopwatch
 from filfl.errors import PluginError
 from filfl.filtering import FILTERS, Filtering
+from filfl.filtering.judges import federated, variable
 from filfl.filtering.reward import AverageReward
 from filfl.round import filfl_round
 from filfl.selection.divfl import DivFL
@@ -39,6 +40,7 @@ class Scripted:
     failing: dict[int, str] = field(default_factory=dict)
     trained: list[list[int]] = field(default_factory=list)
     splits: list[str] = field(default_factory=list)
+    asked: list[list[int]] = field(default_factory=list)
 
     def train(self, ids: Sequence[int], weights: Weights, job: Job) -> dict[int, Update | Failure]:
         self.trained.append(list(ids))
@@ -80,7 +82,8 @@ def run(rounds: list[tuple[int, ...]], **changes: Any) -> tuple[list[Record], St
             "layout": LAYOUT,
             "availability": Listed(rounds=tuple(rounds)),
             "filter": None,
-            "reward": lambda trained, w_t: AverageReward(trained, lambda w: abs(float(w[0]) - 3.0)),
+            "reward": lambda trained, w_t, judged: AverageReward(trained, judged or (lambda w: abs(float(w[0]) - 3.0))),
+            "judge": None,
             "when": "algorithm-1",
             "h": 3,
             "n": None,
@@ -252,6 +255,46 @@ def test_latest_updates_are_remembered_for_who_goes_by_them() -> None:
     assert {k: v.item() for k, v in state.latest.items()} == {k: k - 100 for k in state.latest}
     assert len(state.latest) == 2
     assert not run([(1, 2, 3)])[1].latest
+
+
+class Opinionated(Scripted):
+    """Client k wants the weight k; client 9 has gone."""
+
+    def losses(self, ids: Sequence[int], weights: Weights, split: str) -> dict[int, float | Failure]:
+        self.splits.append(split)
+        self.asked.append(list(ids))
+        w = float(weights.vector[0])
+        return {k: Failure("gone") if k == 9 else abs(w - k) for k in ids}
+
+    def num_examples(self, ids: Sequence[int]) -> dict[int, int]:
+        return {k: 10 * k for k in ids}
+
+
+def test_a_variable_judge_is_one_random_client_and_its_messages_are_counted() -> None:
+    w = LAYOUT.num_bytes
+    records, _, clients = run([(1, 2, 3, 4)] * 12, filter=FILTERS["dgf"], h=1, judge=variable, clients=Opinionated())
+    for record in records:
+        (k,) = record.judges
+        assert k in record.available
+        assert record.reward_all == 10 - abs(2.5 - k)
+        assert record.evaluations == 7
+        assert record.downlink_bytes == 4 * w + 7 * w and record.uplink_bytes == 4 * (w + 16) + 7 * 8
+    assert len({record.judges[0] for record in records}) > 2
+    assert set(clients.splits) == {"validation"}
+
+
+def test_with_a_judge_nothing_is_asked_for_the_record_alone() -> None:
+    (record,), _, clients = run([(1, 2, 3)], filter=FILTERS["keep-all"], judge=variable, clients=Opinionated())
+    assert record.reward_all is None and not clients.asked
+
+
+def test_the_federated_judge_weighs_everybody_by_their_examples() -> None:
+    (record,), _, clients = run([(1, 2, 3, 9)], filter=FILTERS["dgf"], judge=federated, clients=Opinionated())
+    # All four average to 3.75; of those who answer, k = 1, 2, 3 have 10, 20, 30 examples.
+    expected = (10 * 2.75 + 20 * 1.75 + 30 * 0.75) / 60
+    assert record.reward_all == pytest.approx(10 - expected)
+    assert record.judges == [1, 2, 3, 9] and record.refused == {9: "gone"}
+    assert set(clients.splits) == {"train"} and all(ids == [1, 2, 3, 9] for ids in clients.asked)
 
 
 def test_bytes_are_those_of_the_messages() -> None:

@@ -114,6 +114,7 @@ EVERY_KEY = {
     "filter.cap": 5,
     "filter.when": "figure-2",
     "filter.empty": "global",
+    "filter.data": "variable",
     "selection.name": "power-of-choice",
     "selection.k": 4,
     "algorithm.name": "fedprox",
@@ -162,9 +163,19 @@ def test_no_key_is_forgotten() -> None:
 
     table = Config().table()
     keys = {f"{section}.{key}" for section, options in table.items() if isinstance(options, dict) for key in options}
-    silent = {"data.shards", "filter.reward", "filter.data", "checkpoint.every", "checkpoint.keep", "execution.mode"}
+    silent = {"data.shards", "filter.reward", "checkpoint.every", "checkpoint.keep", "execution.mode"}
     silent |= {"execution.device", "training.schedule", "data.name", "model.name", "availability.name"}
     assert keys - silent <= EVERY_KEY.keys()
+
+
+def test_the_federated_objective_needs_no_data_of_the_server(blobs: filfl.FederatedData) -> None:
+    from dataclasses import replace
+
+    empty = replace(blobs, filter_x=blobs.filter_x[:0], filter_y=blobs.filter_y[:0])
+    for data in ("federated", "variable"):
+        result = filfl.simulate({"rounds": 2, "selection.k": 2, "filter.data": data}, empty)
+        assert result.records[0]["judges"] and result.records[0]["reward_all"] > 5
+        assert result.summary["final_accuracy"] > 0.5
 
 
 def test_losses_are_asked_on_validation_data_where_there_is_any() -> None:

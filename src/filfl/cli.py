@@ -92,6 +92,19 @@ def compare(
     compare_command(config, arm, out, set_ or [], scale, seeds, jobs, target, resume)
 
 
+@app.command("data")
+def data_(
+    name: Annotated[str, typer.Argument(help="A dataset, such as femnist; see filfl list.")],
+    path: Annotated[str | None, typer.Option("--path", help="Its files, where it is read from files.")] = None,
+    set_: Set = None,
+    picture: Annotated[Path, typer.Option("--picture", help="Where the picture goes.")] = Path("labels.png"),
+) -> None:
+    """Show a dataset: clients, sizes, classes, label skew, and a picture of the labels over the clients."""
+    from filfl.commands.data import data_command
+
+    data_command(name, path, set_ or [], picture)
+
+
 @app.command("list")
 def list_() -> None:
     """Show what can be plugged in, with one line each."""

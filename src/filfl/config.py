@@ -64,8 +64,9 @@ class FilterOptions:
     name: str = "dgf"
     reward: Literal["average"] = "average"
     """How a set is judged: by the loss of its averaged weights."""
-    data: Literal["server"] = "server"
-    """On what: on samples that the server holds."""
+    data: Literal["server", "variable", "federated"] = "server"
+    """On what: samples that the server holds; the validation data of a random client, another in every filtering; or
+    the training data of every available client, weighted by its size (Eq. (2): every candidate is sent to all)."""
     size: Count | None = None
     """m: how many of the server's filtering samples are used; unset is all of them."""
     period: Count = 5
@@ -206,7 +207,7 @@ class Config(Root):
         problems = _more_than_there_are(self, N, f"the {N} clients of the data")
         if len(empty := [data.names[k] for k in np.flatnonzero(data.num_train < 1)]):
             problems.append(f"client {empty[0]} has no training samples ({len(empty)} of {N} have none)")
-        if self.filter.name != "none":
+        if self.filter.name != "none" and self.filter.data == "server":
             if m == 0:
                 problems.append(
                     "the server's filtering set is empty: raise data.filtering (from Python: the argument `filtering` "

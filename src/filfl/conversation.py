@@ -13,6 +13,7 @@ from filfl.clock import Stopwatch
 from filfl.errors import PluginError
 from filfl.rng import stream
 from filfl.server import FilFL, State
+from filfl.weights import Weights
 
 
 def whole_numbers(who: str, ids: Any) -> list[int]:
@@ -63,6 +64,11 @@ class Conversation:
 
     def losses(self, ids: Sequence[int]) -> dict[int, float]:
         return self._answered(self.door.losses(ids, self._w_t, "validation"))
+
+    def losses_of(self, ids: Sequence[int], vector: Tensor, split: str) -> dict[int, float]:
+        """The loss of other weights than w_t, for a judge of filterings."""
+        weights = Weights(vector, self._w_t.integers)
+        return self._answered(self.door.losses(ids, weights, "train" if split == "train" else "validation"))
 
     def gradients(self, ids: Sequence[int]) -> dict[int, Tensor]:
         answers = self._answered(self.door.gradients(ids, self._w_t))

@@ -28,7 +28,7 @@ def filfl_round(t: int, state: State, fl: FilFL, clock: Stopwatch) -> tuple[Stat
     if filters_now(t, S_t, state, fl):  # line 3
         considered = [int(k) for k in stream(fl.seed, t, "shuffle").permutation(S_t)[: fl.n]]
         w = talk.train(considered)  # lines 4-8
-        found = client_filtering(t, considered, w, state, fl, clock)  # line 9
+        found = client_filtering(t, S_t.tolist(), considered, w, state, fl, talk, clock)  # line 9
         S_f = eligible = found.S_f
         if w and not S_f:
             notes.append("the filter kept nobody: chosen from all that trained")
@@ -71,6 +71,7 @@ def filfl_round(t: int, state: State, fl: FilFL, clock: Stopwatch) -> tuple[Stat
         uplink_bytes=talk.door.uplink,
         downlink_bytes=talk.door.downlink,
         trace=found.trace() if found else [],
+        judges=found.judges if found else [],
     )
     return State(w_next, S_f, past, memory, talk.latest), record
 
@@ -88,30 +89,40 @@ class _Found:
     steps: Sequence[Step]
     R: CountedReward
     evaluations: int
+    judges: list[int]
 
     def reward(self, subset: Iterable[int]) -> float | None:
+        """The reward of a set, for the record. Where clients judge, only what the filter asked anyway: no messages."""
         members = frozenset(subset)
-        return self.R(members) if members else None
+        return self.R(members) if members and (not self.judges or self.R.knows(members)) else None
 
     def trace(self) -> list[dict[str, Any]]:
         return [{**asdict(step), "client": whole_numbers("filter", [step.client])[0]} for step in self.steps]
 
 
 def client_filtering(
-    t: int, considered: Sequence[int], w: Mapping[int, Admitted], state: State, fl: FilFL, clock: Stopwatch
+    t: int,
+    available: Sequence[int],
+    considered: Sequence[int],
+    w: Mapping[int, Admitted],
+    state: State,
+    fl: FilFL,
+    talk: Conversation,
+    clock: Stopwatch,
 ) -> _Found:
     """Line 9: Algorithm 2 over the clients whose weights came through, in the order of Shuffle(S_t)."""
     assert fl.filter is not None
     with clock("filter"):
         clients = [k for k in considered if k in w]
-        R = fl.reward({k: w[k].weights.vector for k in clients}, state.w)
+        loss, judges = fl.judge(fl.seed, t, available, talk) if fl.judge else (None, [])
+        R = fl.reward({k: w[k].weights.vector for k in clients}, state.w, loss)
         filtering = fl.filter(clients, R, stream(fl.seed, t, "filter")) if clients else Filtering(kept=())
     if not isinstance(filtering, Filtering):
         raise PluginError(f"the filter must return a Filtering (got {filtering!r})")
     kept = whole_numbers("filter", filtering.kept)
     if not set(kept) <= set(clients) or len(set(kept)) < len(kept):
         raise PluginError(f"the filter must keep some of {clients}, each once (got {kept})")
-    return _Found(tuple(sorted(kept)), filtering.trace, R, R.evaluations)
+    return _Found(tuple(sorted(kept)), filtering.trace, R, R.evaluations, judges)
 
 
 def still_here(S_f: Sequence[int], S_t: Ids) -> tuple[int, ...]:

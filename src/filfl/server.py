@@ -10,6 +10,7 @@ from filfl.aggregation import Aggregation, ServerState
 from filfl.availability import Availability
 from filfl.clients import Clients, Job
 from filfl.filtering import Filter
+from filfl.filtering.judges import Judge, LossOf
 from filfl.filtering.when import START, Past
 from filfl.selection import Selects
 from filfl.weights import Layout, Weights
@@ -21,6 +22,10 @@ class CountedReward(Protocol):
     evaluations: int
 
     def __call__(self, subset: frozenset[int], /) -> float: ...
+
+    def knows(self, subset: frozenset[int], /) -> bool:
+        """Whether the reward of this set costs nothing more."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -34,8 +39,10 @@ class FilFL:
     availability: Availability
     filter: Filter | None
     """chi-GF, or any other filter. None is federated learning without filtering."""
-    reward: Callable[[Mapping[int, Tensor], Weights], CountedReward]
-    """(trained weights of the clients, w_t) -> R"""
+    reward: Callable[[Mapping[int, Tensor], Weights, LossOf | None], CountedReward]
+    """(trained weights of the clients, w_t, the judge's loss) -> R; without a judge, on the server's filtering set"""
+    judge: Judge | None
+    """On whose data a filtering goes by; None is the server's own."""
     when: str
     h: int
     n: int | None
@@ -83,6 +90,8 @@ class Record:
     uplink_bytes: int
     downlink_bytes: int
     trace: list[dict[str, Any]]
+    judges: list[int]
+    """The clients on whose data the filtering went by; nobody where the server has its own."""
 
     def table(self) -> dict[str, Any]:
         return asdict(self)

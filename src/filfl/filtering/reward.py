@@ -54,12 +54,19 @@ class AverageReward:
         self._memo = {0: 0.0} if empty is None else {}
         self._anchors: list[_Anchor] = []
 
+    def knows(self, subset: frozenset[int]) -> bool:
+        """Whether this set was evaluated before."""
+        return self._members(subset) in self._memo
+
     def __call__(self, subset: frozenset[int]) -> float:
-        members = sum(1 << self._bit[k] for k in subset)
+        members = self._members(subset)
         if members not in self._memo:
             self.evaluations += 1
             self._memo[members] = self._cut(self._loss(self._mean(members)))
         return self._memo[members]
+
+    def _members(self, subset: frozenset[int]) -> int:
+        return sum(1 << self._bit[k] for k in subset)
 
     def _cut(self, loss: float) -> float:
         return max(0.0, self._c - loss) if math.isfinite(loss) else 0.0

@@ -18,6 +18,7 @@ from filfl.errors import ConfigError, DataError, PluginError, only_from_python
 from filfl.evaluation import Loss, Metric, accuracy, cross_entropy, mean_loss, score
 from filfl.experiment import Experiment, override
 from filfl.filtering import FILTERS, Filter
+from filfl.filtering.judges import JUDGES, LossOf
 from filfl.filtering.reward import AverageReward
 from filfl.rng import SETUP, stream, torch_seeded
 from filfl.runs import Callback, finished, open_store, read_run, run_rounds
@@ -99,11 +100,11 @@ def simulate(
         filter_set = samples_on(net, data, filter_data.filter_x, filter_data.filter_y)
         test_set = samples_on(net, data, data.test_x, data.test_y)
 
-        def reward(trained: Mapping[int, Tensor], w_t: Weights) -> AverageReward:
+        def reward(trained: Mapping[int, Tensor], w_t: Weights, judged: LossOf | None) -> AverageReward:
             def loss_on_V(vector: Tensor) -> float:
                 return mean_loss(net, Weights(vector, w_t.integers), filter_set, loss)
 
-            return AverageReward(trained, loss_on_V, w_t.vector if config.filter.empty == "global" else None)
+            return AverageReward(trained, judged or loss_on_V, w_t.vector if config.filter.empty == "global" else None)
 
         def test(w: Weights) -> dict[str, Any]:
             test_loss, scores = score(net, w, test_set, loss, metrics)
@@ -119,6 +120,7 @@ def simulate(
             availability=config.availability,
             filter=filter or FILTERS.get(config.filter.name),
             reward=reward,
+            judge=JUDGES.get(config.filter.data),
             when=config.filter.when,
             h=config.filter.period,
             n=config.filter.cap,
