@@ -5,10 +5,12 @@ from filfl.data.base import Dataset
 from filfl.data.digits import Digits
 from filfl.data.federated import FederatedData
 from filfl.data.mnist5k import Mnist5k
+from filfl.data.shakespeare import Shakespeare
 
 DATASETS: dict[str, type[Dataset]] = {
     "digits": Digits,
     "mnist5k": Mnist5k,
+    "shakespeare": Shakespeare,
     "arrays": Arrays,
 }
 
