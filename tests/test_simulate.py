@@ -1,5 +1,7 @@
 """`filfl.simulate` with a user's own parts, and every part that comes with it."""
 
+import gzip
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,8 @@ from filfl.data.partition import PARTITIONS
 from filfl.errors import PluginError
 from filfl.filtering.when import WHEN
 
-NEEDED = {"redraw": {"availability.n": 8}}
+SHAKESPEARE = {"data.name": "shakespeare", "data.most": 6, "model.name": "lstm", "model.hidden": 4, "model.layers": 1}
+NEEDED = {"redraw": {"availability.n": 8}, "shakespeare": SHAKESPEARE, "lstm": SHAKESPEARE}
 OWN: dict[str, Any] = {
     "model": lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10)),
     "selection": lambda pool, k, ask, rng: pool[:k],
@@ -42,6 +45,17 @@ NAMES = [
 ]
 
 
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiny files for the datasets that read some, where they are looked for when data.path is unset."""
+    monkeypatch.setenv("FILFL_DATA", str(tmp_path))
+    monkeypatch.setenv("FILFL_CACHE", str(tmp_path / "cache"))
+    with gzip.open(tmp_path / "shakespeare_roles.jsonl.gz", "wt", encoding="utf-8") as file:
+        for k in range(12):
+            print(json.dumps({"play": "a", "role": str(k), "n": k, "text": f"I am number {k}. " * 150}), file=file)
+
+
+@pytest.mark.usefixtures("files")
 @pytest.mark.parametrize(("section", "name"), NAMES, ids=lambda part: part)
 def test_every_name_in_filfl_list_runs_a_round(
     section: str, name: str, blobs: filfl.FederatedData, tmp_path: Path

@@ -6,11 +6,13 @@ from filfl.data.digits import Digits
 from filfl.data.federated import FederatedData
 from filfl.data.femnist import Femnist
 from filfl.data.mnist5k import Mnist5k
+from filfl.data.shakespeare import Shakespeare
 
 DATASETS: dict[str, type[Dataset]] = {
     "digits": Digits,
     "mnist5k": Mnist5k,
     "femnist": Femnist,
+    "shakespeare": Shakespeare,
     "arrays": Arrays,
 }
 

@@ -2,12 +2,14 @@
 
 from filfl.models.base import Model
 from filfl.models.logistic import Logistic
+from filfl.models.lstm import LSTM
 from filfl.models.mlp import MLP
 from filfl.models.own import OwnModel
 
 MODELS: dict[str, type[Model]] = {
     "mlp": MLP,
     "logistic": Logistic,
+    "lstm": LSTM,
     "own": OwnModel,
 }
 
