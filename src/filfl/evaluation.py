@@ -29,7 +29,7 @@ def accuracy(outputs: Tensor, targets: Tensor) -> float:
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples on a device. Bytes stay bytes until the batch, then become `x * scale + shift`."""
+    """Samples on a device. Bytes stay bytes until the batch, then become `x * scale + shift`; tokens become int64."""
 
     x: Tensor
     y: Tensor
@@ -40,7 +40,9 @@ class Samples:
         return len(self.y)
 
     def inputs(self, x: Tensor) -> Tensor:
-        return x * self.scale + self.shift if x.dtype == torch.uint8 else x
+        if x.dtype == torch.uint8:
+            return x * self.scale + self.shift
+        return x if x.is_floating_point() else x.long()
 
     def batch(self, index: Tensor) -> tuple[Tensor, Tensor]:
         return self.inputs(self.x[index]), self.y[index]

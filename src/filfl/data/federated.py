@@ -24,7 +24,7 @@ class FederatedData:
     """What the clients hold, what the server filters with, and what the result is tested on.
 
     The samples of client k are `x[offsets[k]:offsets[k + 1]]`; those before `train_ends[k]` train, the rest
-    validate. Images are uint8 and become `x * scale + shift` in the batch.
+    validate. Images are uint8 and become `x * scale + shift` in the batch; other integers are tokens.
     """
 
     x: Array
@@ -224,7 +224,8 @@ def _inputs(name: str, values: ArrayLike) -> Array:
         if bad := np.flatnonzero(~np.isfinite(array).all(axis=tuple(range(1, array.ndim)))).tolist():
             raise DataError(f"{name} has values that are not finite in {len(bad)} samples, first in sample {bad[0]}")
         return array
-    return array if array.dtype == np.uint8 else array.astype(np.int64)
+    # Bytes are pixels; other integers are tokens, and stay as small as they are until the batch.
+    return array if array.dtype in (np.uint8, np.int8, np.int16, np.int32) else array.astype(np.int64)
 
 
 def _targets(name: str, values: ArrayLike) -> Array:

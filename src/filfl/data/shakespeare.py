@@ -1,7 +1,5 @@
 """Shakespeare's roles as clients: predict the next character of what they say."""
 
-import logging
-import os
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
@@ -14,10 +12,11 @@ from filfl.data.characters import ALPHABET, WINDOW, Rows, apart, encode
 from filfl.data.federated import FederatedData
 from filfl.data.leaf import leaf_files
 from filfl.data.roles import Role, leaf_roles, parse_leaf, parse_speeches, speech_roles
+from filfl.data.sources import draw_clients, find_source, log
 from filfl.errors import DataError
 from filfl.options import Count, Share
-from filfl.rng import SETUP, stream
 
+WHAT = "LEAF's shakespeare folder (with train/ and test/), or a .jsonl or .jsonl.gz file of speeches"
 FILE = "shakespeare_roles.jsonl.gz"
 """What is read out of the folder FILFL_DATA where data.path is unset."""
 
@@ -48,7 +47,7 @@ class Shakespeare(Dataset):
     """A text file that the server's filtering windows are cut from, one after the other; unset is a text of ours."""
 
     def read(self, seed: int) -> FederatedData:
-        source = self._source()
+        source = find_source(self.path, FILE, WHAT)
         roles, notes = self._from_leaf(source) if source.is_dir() else self._from_speeches(source)
         clients = [role for role in roles if len(role.train)]
         without = [role for role in roles if not len(role.train)]
@@ -60,14 +59,14 @@ class Shakespeare(Dataset):
         if unknown:
             notes.append(f"{self.text}: characters outside the alphabet, taken for spaces: {unknown}")
         for note in notes:
-            logging.getLogger("filfl").warning(note)
+            log.warning(note)
         if self.clients is not None:
-            clients, without = self._drawn(clients, source, seed), []
+            clients, without = [clients[k] for k in draw_clients(len(clients), self.clients, seed)], []
         kept = [role.at_most(self.most) for role in (*clients, *without)]
         train, owners = _joined([role.train for role in kept])
         test, test_owners = _joined([role.test for role in kept])
         data = FederatedData.from_arrays(
-            # int8, of which from_arrays makes int64; uint8 would be taken for pixels.
+            # int8 until the batch; uint8 would be taken for pixels.
             train[:, :WINDOW],
             train[:, WINDOW],
             owners,
@@ -78,18 +77,6 @@ class Shakespeare(Dataset):
         )
         return replace(data, classes=len(ALPHABET), names=tuple(role.name for role in clients))
 
-    def _source(self) -> Path:
-        folder = os.environ.get("FILFL_DATA")
-        path = Path(self.path) if self.path else Path(folder) / FILE if folder else None
-        if path is None or (not self.path and not path.exists()):
-            raise DataError(
-                "data.path must be set: to LEAF's shakespeare folder (with train/ and test/), or to a .jsonl or "
-                f".jsonl.gz file of speeches (there is no {path or '$FILFL_DATA/' + FILE})"
-            )
-        if not path.exists():
-            raise DataError(f"{path} does not exist: give data.path LEAF's folder or a file of speeches")
-        return path
-
     def _from_leaf(self, folder: Path) -> tuple[list[Role], list[str]]:
         files = leaf_files(folder)
         return leaf_roles(folder, cached("shakespeare-leaf-1", files, lambda: parse_leaf(files)))
@@ -97,14 +84,6 @@ class Shakespeare(Dataset):
     def _from_speeches(self, path: Path) -> tuple[list[Role], list[str]]:
         arrays = cached("shakespeare-speeches-1", [path], lambda: parse_speeches(path))
         return speech_roles(path, arrays, self.min_chars, self.test)
-
-    def _drawn(self, roles: list[Role], source: Path, seed: int) -> list[Role]:
-        if self.clients is not None and self.clients > len(roles):
-            raise DataError(
-                f"data.clients must be at most {len(roles)}, the roles of {source} that can train (got {self.clients})"
-            )
-        chosen = np.sort(stream(seed, SETUP, "clients").permutation(len(roles))[: self.clients])
-        return [roles[k] for k in chosen]
 
     def _server_rows(self) -> tuple[Rows, int]:
         """The filtering set: 80 characters, the 81st is the label, and the next window starts after it."""
