@@ -64,9 +64,12 @@ class FilterOptions:
     name: str = "dgf"
     reward: Literal["average"] = "average"
     """How a set is judged: by the loss of its averaged weights."""
-    data: Literal["server", "variable", "federated"] = "server"
-    """On what: samples that the server holds; the validation data of a random client, another in every filtering; or
-    the training data of every available client, weighted by its size (Eq. (2): every candidate is sent to all)."""
+    data: Literal["server", "file", "variable", "federated"] = "server"
+    """On what: samples that the server holds; those of a file (`path`); the validation data of a random client,
+    another in every filtering; or the training data of every available client, weighted by its size, for which every
+    candidate is sent to all of them (Eq. (2))."""
+    path: str | None = None
+    """An .npz with x and y like the clients', or, where the data is text, a text file."""
     size: Count | None = None
     """m: how many of the server's filtering samples are used; unset is all of them."""
     period: Count = 5
@@ -207,7 +210,7 @@ class Config(Root):
         problems = _more_than_there_are(self, N, f"the {N} clients of the data")
         if len(empty := [data.names[k] for k in np.flatnonzero(data.num_train < 1)]):
             problems.append(f"client {empty[0]} has no training samples ({len(empty)} of {N} have none)")
-        if self.filter.name != "none" and self.filter.data == "server":
+        if self.filter.name != "none" and self.filter.data in ("server", "file"):
             if m == 0:
                 problems.append(
                     "the server's filtering set is empty: raise data.filtering (from Python: the argument `filtering` "
@@ -289,6 +292,8 @@ def _contradictions(config: Config) -> list[str]:
         problems.append(unknown_name("filter.name", config.filter.name, FILTER_NAMES))
     elif config.filter.name != "none" and config.filter.cap is not None and k > config.filter.cap:
         problems.append(f"selection.k must be between 1 and filter.cap = {config.filter.cap} (got {k})")
+    if (config.filter.data == "file") != (config.filter.path is not None):
+        problems.append('filter.path and filter.data = "file" go together: set both or none')
     if training.epochs is not None and training.steps is not None:
         problems.append(f"training.epochs = {training.epochs} and training.steps = {training.steps}: set only one")
     for schedule, needed in {"step": ("factor", "every"), "inverse": ("beta",)}.items():

@@ -96,7 +96,7 @@ class FederatedData:
         also be `(x, y, client_ids)`, so that it is known whose each test sample is. Integer targets are classes
         0, 1, ...; uint8 inputs become `x * scale + shift` in the batch.
         """
-        x, y, owners = _inputs("x", x), _targets("y", y), _owners(client_ids)
+        x, y, owners = as_inputs("x", x), as_targets("y", y), _owners(client_ids)
         if not len(x) == len(y) == len(owners):
             raise DataError(f"x, y and client_ids must have one length (got {len(x)}, {len(y)}, {len(owners)})")
         if len(x) == 0:
@@ -134,7 +134,7 @@ class FederatedData:
                 return x[index], y[index]
             if len(given) not in ((2, 3) if which == "test" else (2,)):
                 raise DataError(f"{which} must be a share or a pair of arrays (x, y) (got {len(given)} things)")
-            own_x, own_y = _inputs(f"{which} x", given[0]), _targets(f"{which} y", given[1])
+            own_x, own_y = as_inputs(f"{which} x", given[0]), as_targets(f"{which} y", given[1])
             if own_x.shape[1:] != x.shape[1:] or own_x.dtype != x.dtype or own_y.dtype != y.dtype:
                 raise DataError(
                     f"{which} samples are {own_x.dtype}{list(own_x.shape[1:])} with {own_y.dtype} targets, "
@@ -215,7 +215,8 @@ def _owners(client_ids: ArrayLike) -> Array:
     return owners
 
 
-def _inputs(name: str, values: ArrayLike) -> Array:
+def as_inputs(name: str, values: ArrayLike) -> Array:
+    """Samples as they are kept: float32, bytes, or small integers. `name` is for the errors."""
     array = _numbers(name, values)
     if array.ndim == 0:
         raise DataError(f"{name} must have one row a sample (got a single number)")
@@ -228,7 +229,8 @@ def _inputs(name: str, values: ArrayLike) -> Array:
     return array if array.dtype in (np.uint8, np.int8, np.int16, np.int32) else array.astype(np.int64)
 
 
-def _targets(name: str, values: ArrayLike) -> Array:
+def as_targets(name: str, values: ArrayLike) -> Array:
+    """Targets as they are kept: int64 classes, or float32."""
     array = _numbers(name, values)
     if array.ndim == 0:
         raise DataError(f"{name} must have one target a sample (got a single number)")

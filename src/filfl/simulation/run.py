@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from filfl.clients import Job
 from filfl.config import Config
 from filfl.data import FederatedData
+from filfl.data.filter_file import with_filter_file
 from filfl.errors import ConfigError, DataError, PluginError, only_from_python
 from filfl.evaluation import Loss, Metric, accuracy, cross_entropy, mean_loss, score
 from filfl.experiment import Experiment, override
@@ -89,6 +90,8 @@ def simulate(
         raise ConfigError("resume needs out: the directory of the run to go on with")
     config = _config(config, data, model, filter, selection)
     data = data.with_random_labels(config.data.noisy, config.seed) if data else config.data.load(config.seed)
+    if config.filter.path is not None:
+        data = with_filter_file(data, config.filter.path)
     config.check_against(data)
     device = pick_device(config.execution.device)
     with one_thread():

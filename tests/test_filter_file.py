@@ -1,0 +1,73 @@
+"""A filtering set out of a file: the same samples, or the reason against them."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import filfl
+from filfl.data.characters import ALPHABET
+from filfl.data.filter_file import with_filter_file
+from filfl.errors import ConfigError, DataError
+
+
+def test_arrays(blobs: filfl.FederatedData, tmp_path: Path) -> None:
+    x, y = np.random.default_rng(0).normal(size=(7, 4)), np.arange(7) % 3
+    np.savez(tmp_path / "v.npz", x=x, y=y)
+    data = with_filter_file(blobs, str(tmp_path / "v.npz"))
+    assert np.allclose(data.filter_x, x) and data.filter_y.tolist() == y.tolist()
+    config = {"rounds": 2, "selection.k": 2, "filter.data": "file", "filter.path": str(tmp_path / "v.npz")}
+    result = filfl.simulate({**config, "filter.size": 5}, blobs)
+    assert result.records[0]["evaluations"] > 0
+    with pytest.raises(ConfigError, match=r"filter.size must be between 1 and the 7 samples"):
+        filfl.simulate({**config, "filter.size": 8}, blobs)
+
+
+def test_text(tmp_path: Path) -> None:
+    with gzip.open(tmp_path / "roles.jsonl.gz", "wt") as file:
+        for k in range(4):
+            print(json.dumps({"play": "p", "role": str(k), "n": 0, "text": f"word {k} " * 60}), file=file)
+    (tmp_path / "v.txt").write_text("To filter, or not to filter, that is the question. " * 20)
+    config = {"rounds": 1, "data.name": "shakespeare", "data.path": str(tmp_path / "roles.jsonl.gz"), "selection.k": 2}
+    config |= {"data.min_chars": 1, "data.most": 5, "model.name": "lstm", "model.hidden": 4, "model.layers": 1}
+    config |= {"filter.data": "file", "filter.path": str(tmp_path / "v.txt"), "filter.size": 12}
+    assert filfl.simulate(config).records[0]["evaluations"] == 7
+    from filfl.data.shakespeare import Shakespeare
+
+    data = with_filter_file(
+        Shakespeare(path=str(tmp_path / "roles.jsonl.gz"), min_chars=1).load(0), config["filter.path"]
+    )
+    text = (tmp_path / "v.txt").read_text()
+    for i, (window, label) in enumerate(zip(data.filter_x, data.filter_y, strict=True)):
+        assert "".join(ALPHABET[c] for c in [*window, label]) == text[81 * i : 81 * (i + 1)]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "reason"),
+    [
+        ({"x": np.zeros((2, 4))}, "must have arrays x and y"),
+        ({"x": np.zeros((2, 4)), "y": [0]}, "has 2 x and 1 y"),
+        ({"x": np.zeros((2, 5)), "y": [0, 0]}, r"has float32\[5\] .* but the clients have float32\[4\]"),
+        ({"x": np.zeros((2, 4)), "y": [0, 9]}, "has the label 9"),
+        ({"x": np.full((2, 4), np.nan), "y": [0, 0]}, "not finite"),
+        ({"x": np.zeros((2, 4)), "y": [0.5, 0.5]}, "float32 targets"),
+    ],
+)
+def test_files_that_do_not_fit(arrays: dict[str, Any], reason: str, blobs: filfl.FederatedData, tmp_path: Path) -> None:
+    np.savez(tmp_path / "v.npz", **arrays)
+    with pytest.raises(DataError, match=reason):
+        with_filter_file(blobs, str(tmp_path / "v.npz"))
+
+
+def test_files_that_are_none(blobs: filfl.FederatedData, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="there is no file"):
+        with_filter_file(blobs, str(tmp_path / "nothing.npz"))
+    (tmp_path / "v.npz").write_bytes(b"junk")
+    with pytest.raises(DataError, match="cannot be read as an .npz"):
+        with_filter_file(blobs, str(tmp_path / "v.npz"))
+    for config in ({"filter.data": "file"}, {"filter.path": "x.npz"}):
+        with pytest.raises(ConfigError, match="go together"):
+            filfl.simulate(config, blobs)
