@@ -2,13 +2,19 @@
 
 from filfl.data.arrays import Arrays
 from filfl.data.base import Dataset
+from filfl.data.cifar10 import Cifar10
 from filfl.data.digits import Digits
 from filfl.data.federated import FederatedData
 from filfl.data.mnist5k import Mnist5k
+from filfl.data.ridge import Ridge
+from filfl.data.synthetic import Synthetic
 
 DATASETS: dict[str, type[Dataset]] = {
     "digits": Digits,
     "mnist5k": Mnist5k,
+    "cifar10": Cifar10,
+    "synthetic": Synthetic,
+    "ridge": Ridge,
     "arrays": Arrays,
 }
 
