@@ -91,11 +91,12 @@ def _read_binary(file: Path) -> tuple[Any, Any]:
 def _read_npz(file: Path) -> Arrays:
     names = ("x_train", "y_train", "x_test", "y_test")
     try:
-        with np.load(file, allow_pickle=False) as stored:
+        # Opened here, because np.load leaves a file open that turns out to be no whole zip.
+        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as stored:
             if missing := [name for name in names if name not in stored.files]:
                 raise DataError(f"{file} lacks {', '.join(missing)}: it must hold {', '.join(names)}")
             return {name: stored[name] for name in names}
-    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(f"{file} cannot be read as an .npz of plain arrays: {error}") from None
 
 
