@@ -82,6 +82,20 @@ def test_every_protocol_that_has_bytes_is_read(tmp_path: Path, images: Written, 
     assert same(read_cifar10(write_pickles(tmp_path, images, protocol)), images)
 
 
+@pytest.mark.parametrize("protocol", [2, 5])
+def test_arrays_that_lie_column_by_column_are_read(tmp_path: Path, images: Written, protocol: int) -> None:
+    folder = write_pickles(tmp_path, images)
+    for name, (x, y) in batches(images).items():
+        batch = {b"data": np.asfortranarray(x), b"labels": y.tolist()}
+        (folder / name).write_bytes(pickle.dumps(batch, protocol))
+    assert same(read_cifar10(folder), images)
+
+
+def test_there_are_ten_classes_even_where_the_last_is_missing(tmp_path: Path, images: Written) -> None:
+    few = {name: images[name] % 3 for name in ("y_train", "y_test")}
+    assert Cifar10(path=str(write_npz(tmp_path, images, **few)), clients=2).load(0).classes == 10
+
+
 def test_python_2_pickles_as_the_original_are_read(tmp_path: Path, images: Written) -> None:
     """The original was written by Python 2: its strings are bytes, and numpy lives in numpy.core."""
     folder = write_pickles(tmp_path, images)

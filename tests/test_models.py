@@ -46,6 +46,18 @@ def test_leaf_cnn_is_leafs() -> None:
     ]
 
 
+def test_leaf_cnn_computes_what_leafs_does() -> None:
+    net = LeafCNN().build((2, 8, 8), 3)
+    x = torch.randn(4, 2, 8, 8, generator=torch.Generator().manual_seed(0))
+    weights = list(net.parameters())
+    expected = x
+    for kernel, bias in (weights[0:2], weights[2:4]):
+        expected = nn.functional.conv2d(expected, kernel, bias, padding="same").relu()
+        expected = nn.functional.max_pool2d(expected, 2)
+    expected = (expected.flatten(1) @ weights[4].T + weights[5]).relu() @ weights[6].T + weights[7]
+    assert torch.allclose(net(x), expected, atol=1e-5)
+
+
 def test_resnet18_is_the_one_for_32_x_32_pixels() -> None:
     net = ResNet18().build((3, 32, 32), 10)
     assert num_weights(net) == 11_173_962

@@ -36,6 +36,11 @@ def test_labels_are_what_the_clients_model_says(iid: bool) -> None:
     assert held == len(data.y) + len(data.test_y) and data.classes == 10
 
 
+def test_the_number_of_classes_is_the_one_asked_for() -> None:
+    data = Synthetic(clients=1, classes=500).load(0)
+    assert data.classes == 500 > data.y.max() + 1
+
+
 def test_alpha_is_how_much_models_differ() -> None:
     def means(alpha: float) -> np.ndarray:
         dataset = Synthetic(alpha=alpha, features=60)
