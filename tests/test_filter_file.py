@@ -29,7 +29,7 @@ def test_arrays(blobs: filfl.FederatedData, tmp_path: Path) -> None:
 def test_text(tmp_path: Path) -> None:
     with gzip.open(tmp_path / "roles.jsonl.gz", "wt") as file:
         for k in range(4):
-            print(json.dumps({"play": "p", "role": str(k), "n": 0, "text": f"word {k} " * 60}), file=file)
+            print(json.dumps({"play": "p", "role": str(k), "n": 0, "text": f"word {k} " * 300}), file=file)
     (tmp_path / "v.txt").write_text("To filter, or not to filter, that is the question. " * 20)
     config = {"rounds": 1, "data.name": "shakespeare", "data.path": str(tmp_path / "roles.jsonl.gz"), "selection.k": 2}
     config |= {"data.min_chars": 1, "data.most": 5, "model.name": "lstm", "model.hidden": 4, "model.layers": 1}
@@ -37,9 +37,8 @@ def test_text(tmp_path: Path) -> None:
     assert filfl.simulate(config).records[0]["evaluations"] == 7
     from filfl.data.shakespeare import Shakespeare
 
-    data = with_filter_file(
-        Shakespeare(path=str(tmp_path / "roles.jsonl.gz"), min_chars=1).load(0), config["filter.path"]
-    )
+    roles = Shakespeare(path=str(tmp_path / "roles.jsonl.gz"), min_chars=1).load(0)
+    data = with_filter_file(roles, str(tmp_path / "v.txt"))
     text = (tmp_path / "v.txt").read_text()
     for i, (window, label) in enumerate(zip(data.filter_x, data.filter_y, strict=True)):
         assert "".join(ALPHABET[c] for c in [*window, label]) == text[81 * i : 81 * (i + 1)]
@@ -66,7 +65,7 @@ def test_files_that_are_none(blobs: filfl.FederatedData, tmp_path: Path) -> None
     with pytest.raises(DataError, match="there is no file"):
         with_filter_file(blobs, str(tmp_path / "nothing.npz"))
     (tmp_path / "v.npz").write_bytes(b"junk")
-    with pytest.raises(DataError, match="cannot be read as an .npz"):
+    with pytest.raises(DataError, match=r"cannot be read as an \.npz"):
         with_filter_file(blobs, str(tmp_path / "v.npz"))
     for config in ({"filter.data": "file"}, {"filter.path": "x.npz"}):
         with pytest.raises(ConfigError, match="go together"):

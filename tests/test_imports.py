@@ -28,6 +28,7 @@ ORDER = [
     "conversation",
     "round",
     # what stands around it
+    "sections",
     "config",
     "experiment",
     "runs",

@@ -22,6 +22,10 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
     return functional.cross_entropy(outputs, targets)
 
 
+def mean_squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
+    return functional.mse_loss(outputs, targets)
+
+
 def accuracy(outputs: Tensor, targets: Tensor) -> float:
     """The share of samples whose largest output is the right class."""
     return float((outputs.argmax(dim=-1) == targets).double().mean())

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from filfl.data.federated import FederatedData, client_ids_of, floored
+from filfl.data.federated import FederatedData, Pair, client_ids_of, floored
 from filfl.data.partition import PARTITIONS
 from filfl.options import Count, Fraction, Positive, Share
 from filfl.rng import SETUP, stream
@@ -25,6 +25,42 @@ class Dataset(ABC):
     @abstractmethod
     def read(self, seed: int) -> FederatedData:
         """The data as its source has it, dealt to clients."""
+
+
+def deal(
+    x: NDArray[np.uint8],
+    y: NDArray[np.int64],
+    order: NDArray[np.int64],
+    *,
+    clients: int,
+    partition: str,
+    alpha: float,
+    shards: int,
+    min_size: int,
+    test: Pair,
+    filtering: float,
+    validation: float,
+    seed: int,
+    scale: ArrayLike,
+    shift: ArrayLike = 0.0,
+) -> FederatedData:
+    """Samples that belong to nobody, dealt to clients: of those in `order`, the first `filtering` go to the server."""
+    server, private = np.split(order, [floored(filtering, len(order))])
+    options: dict[str, dict[str, float]] = {"dirichlet": {"alpha": alpha}, "shards": {"shards_each": shards}}
+    parts = PARTITIONS[partition](
+        y[private], clients, min_size, stream(seed, SETUP, "partition"), **options.get(partition, {})
+    )
+    return FederatedData.from_arrays(
+        x[private],
+        y[private],
+        client_ids_of(parts, len(private)),
+        test=test,
+        filtering=(x[server], y[server]),
+        validation=validation,
+        seed=seed,
+        scale=scale,
+        shift=shift,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,26 +83,18 @@ class Partitioned(Dataset):
     def read(self, seed: int) -> FederatedData:
         x, y, scale = self.arrays()
         order = stream(seed, SETUP, "held-out").permutation(len(x))
-        num_test = floored(self.test, len(x))
-        num_filter = floored(self.filtering, len(x) - num_test)
-        test, server, private = np.split(order, [num_test, num_test + num_filter])
-        options: dict[str, dict[str, float]] = {
-            "dirichlet": {"alpha": self.alpha},
-            "shards": {"shards_each": self.shards},
-        }
-        parts = PARTITIONS[self.partition](
-            y[private],
-            self.clients,
-            self.min_size,
-            stream(seed, SETUP, "partition"),
-            **options.get(self.partition, {}),
-        )
-        return FederatedData.from_arrays(
-            x[private],
-            y[private],
-            client_ids_of(parts, len(private)),
+        test, rest = np.split(order, [floored(self.test, len(x))])
+        return deal(
+            x,
+            y,
+            rest,
+            clients=self.clients,
+            partition=self.partition,
+            alpha=self.alpha,
+            shards=self.shards,
+            min_size=self.min_size,
             test=(x[test], y[test]),
-            filtering=(x[server], y[server]),
+            filtering=self.filtering,
             validation=self.validation,
             seed=seed,
             scale=scale,

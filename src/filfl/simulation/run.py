@@ -16,7 +16,7 @@ from filfl.config import Config
 from filfl.data import FederatedData
 from filfl.data.filter_file import with_filter_file
 from filfl.errors import ConfigError, DataError, PluginError, only_from_python
-from filfl.evaluation import Loss, Metric, accuracy, cross_entropy, mean_loss, score
+from filfl.evaluation import Loss, Metric, accuracy, cross_entropy, mean_loss, mean_squared_error, score
 from filfl.experiment import Experiment, override
 from filfl.filtering import FILTERS, Filter
 from filfl.filtering.judges import JUDGES, LossOf
@@ -72,7 +72,8 @@ def simulate(
     config: a `Config`, a table such as {"rounds": 20, "filter.name": "rgf"}, or a TOML file.
     data: your own `FederatedData` instead of the config's.
     model: a function that makes a new network, instead of the config's.
-    loss: (outputs, targets) -> mean loss over the batch; cross-entropy when unset.
+    loss: (outputs, targets) -> mean loss over the batch; when unset, cross-entropy, or the mean squared error where the
+        targets are numbers.
     metrics: {name: (outputs, targets) -> number} on the test set; accuracy when unset and targets are classes.
     filter: (clients, reward, rng) -> `filfl.Filtering`, instead of the config's.
     selection: (pool, k, ask, rng) -> ids, instead of the config's.
@@ -97,7 +98,7 @@ def simulate(
     with one_thread():
         net = _network(config, data, model, device)
         start = State(net.weights())
-        loss = loss or cross_entropy
+        loss = loss or (cross_entropy if data.classes else mean_squared_error)
         metrics = {"accuracy": accuracy} if metrics is None and data.classes else metrics or {}
         filter_data = data.with_filter_size(config.filter.size, config.seed)
         filter_set = samples_on(net, data, filter_data.filter_x, filter_data.filter_y)

@@ -1,0 +1,71 @@
+"""Least squares: a strongly convex problem whose optimum is known, to measure convergence against."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from filfl.data.base import Dataset
+from filfl.data.federated import FederatedData
+from filfl.errors import DataError
+from filfl.options import Count, NonNegative, Share
+from filfl.rng import SETUP, stream
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ridge(Dataset):
+    """Least squares with a known optimum: y = x . (w0 + heterogeneity * delta_k) + noise * e, all of them N(0, 1).
+
+    For model.name = "linear" and loss=torch.nn.functional.mse_loss from Python: targets are numbers, not classes.
+    """
+
+    clients: Count = 20
+    features: Count = 10
+    samples: Count = 50
+    """Of each client, before test, filtering and validation are taken off."""
+    heterogeneity: NonNegative = 1.0
+    """How far the clients' own optima lie from w0; 0 is one optimum for all, but for the noise."""
+    noise: NonNegative = 0.1
+    """0 is a loss of 0 at each client's own optimum."""
+    test: Share = 0.1
+    filtering: Share = 0.1
+    validation: Share = 0.1
+
+    def read(self, seed: int) -> FederatedData:
+        w0 = stream(seed, SETUP, "ridge-optimum").normal(size=self.features)
+        x, y = [], []
+        for k in range(self.clients):
+            rng = stream(seed, SETUP, "ridge-client", k)
+            w = w0 + self.heterogeneity * rng.normal(size=self.features)
+            x.append(rng.normal(size=(self.samples, self.features)))
+            y.append(x[-1] @ w + self.noise * rng.normal(size=self.samples))
+        return FederatedData.from_arrays(
+            np.concatenate(x),
+            np.concatenate(y),
+            np.repeat(np.arange(self.clients), self.samples),
+            test=self.test,
+            filtering=self.filtering,
+            validation=self.validation,
+            seed=seed,
+        )
+
+
+def optimum(data: FederatedData, weight_decay: float) -> NDArray[np.float64]:
+    """argmin_w of 1/N sum_k F_k(w), F_k(w) = mean of (x . w - y)^2 over k's training samples + weight_decay/2 ||w||^2.
+
+    The gradient is 0 where (1/N sum_k 2/n_k X_k^T X_k + weight_decay I) w = 1/N sum_k 2/n_k X_k^T y_k.
+    """
+    if data.classes or data.x.ndim != 2 or data.x.dtype != np.float32 or data.y.ndim != 1:
+        raise DataError("optimum needs rows of numbers with one number as the target, such as data.name = ridge gives")
+    features, N = data.x.shape[1], data.num_clients
+    hessian, linear = weight_decay * np.eye(features), np.zeros(features)
+    for start, end in zip(data.offsets[:-1], data.train_ends, strict=True):
+        X, y = data.x[start:end].astype(np.float64), data.y[start:end].astype(np.float64)
+        hessian += 2 / (N * len(y)) * X.T @ X
+        linear += 2 / (N * len(y)) * X.T @ y
+    if np.linalg.matrix_rank(hessian) < features:
+        raise DataError(
+            f"there is no single optimum: the samples do not span the {features} features; "
+            "set weight_decay above 0, or give the clients more samples"
+        )
+    return np.linalg.solve(hessian, linear).astype(np.float64)

@@ -1,0 +1,69 @@
+"""Logistic data that differs between clients as much as two numbers say.
+
+Li et al.: Federated Optimization in Heterogeneous Networks. MLSys 2020, Sec. 5.1: Synthetic(alpha, beta).
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from filfl.data.base import Dataset
+from filfl.data.federated import FederatedData
+from filfl.options import Count, NonNegative, Share
+from filfl.rng import SETUP, stream
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Synthetic(Dataset):
+    """Synthetic(alpha, beta) of FedProx: y = argmax(W_k x + b_k), with a model and inputs of each client's own.
+
+    As in the authors' code, alpha and beta are standard deviations.
+    """
+
+    alpha: NonNegative = 1.0
+    """How much the clients' models differ: u_k ~ N(0, alpha); at 0 they are all drawn around the same mean."""
+    beta: NonNegative = 1.0
+    """How much the clients' inputs differ: B_k ~ N(0, beta); at 0 their means are all drawn around 0."""
+    iid: bool = False
+    """One model and one law of inputs for everybody; alpha and beta do nothing then."""
+    clients: Count = 30
+    features: Count = 60
+    classes: Count = 10
+    most: Count = 1000
+    """Nobody has more samples; sizes are lognormal(4, 2) + 50, so 50 or less gives everybody just as many."""
+    test: Share = 0.1
+    filtering: Share = 0.05
+    validation: Share = 0.1
+
+    def read(self, seed: int) -> FederatedData:
+        parts = [self._samples(seed, k) for k in range(self.clients)]
+        data = FederatedData.from_arrays(
+            np.concatenate([x for x, _ in parts]),
+            np.concatenate([y for _, y in parts]),
+            np.repeat(np.arange(self.clients), [len(y) for _, y in parts]),
+            test=self.test,
+            filtering=self.filtering,
+            validation=self.validation,
+            seed=seed,
+        )
+        # The last class may win nowhere, and the network should not depend on that.
+        return replace(data, classes=self.classes)
+
+    def model(self, seed: int, k: int) -> tuple[Floats, Floats]:
+        """W_k [features, classes] and b_k [classes], every entry from N(u_k, 1)."""
+        rng = stream(seed, SETUP, "synthetic-model", None if self.iid else k)
+        u = 0.0 if self.iid else rng.normal(0, self.alpha)
+        return rng.normal(u, 1, (self.features, self.classes)), rng.normal(u, 1, self.classes)
+
+    def _samples(self, seed: int, k: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        size = min(int(stream(seed, SETUP, "synthetic-size", k).lognormal(4, 2)) + 50, self.most)
+        rng = stream(seed, SETUP, "synthetic-inputs", k)
+        v = np.zeros(self.features) if self.iid else rng.normal(rng.normal(0, self.beta), 1, self.features)
+        # Sigma is diagonal, with j^(-1.2) as the variance of coordinate j.
+        deviation = np.arange(1, self.features + 1) ** -0.6
+        x = rng.normal(v, deviation, (size, self.features)).astype(np.float32)
+        W, b = self.model(seed, k)
+        return x, np.argmax(x @ W + b, axis=1)

@@ -1,0 +1,44 @@
+"""Convolutional networks with pooling, after LEAF's.
+
+Caldas et al.: LEAF: A Benchmark for Federated Settings. 2018; the network for FEMNIST.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import nn
+
+from filfl.models.base import Model
+from filfl.models.images import image_shape
+from filfl.options import Count
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeafCNN(Model):
+    """LEAF's network for FEMNIST: 32 and 64 channels, then 2,048 hidden; 6,603,710 weights for its 62 classes."""
+
+    def build(self, sample_shape: tuple[int, ...], classes: int) -> nn.Module:
+        return _cnn(sample_shape, (32, 64), 2048, classes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SmallCNN(Model):
+    """LEAF's network made smaller; `channels` lists those of its layers, each of which halves height and width."""
+
+    channels: tuple[Count, ...] = (16, 32)
+    hidden: Count = 128
+
+    def build(self, sample_shape: tuple[int, ...], classes: int) -> nn.Module:
+        return _cnn(sample_shape, self.channels, self.hidden, classes)
+
+
+def _cnn(sample_shape: tuple[int, ...], channels: Sequence[int], hidden: int, classes: int) -> nn.Module:
+    """5 x 5 convolutions that keep the size, each with ReLU and 2 x 2 pooling, and two dense layers."""
+    halved = 2 ** len(channels)
+    before, height, width = image_shape(sample_shape, at_least=halved)
+    layers: list[nn.Module] = []
+    for after in channels:
+        layers += [nn.Conv2d(before, after, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)]
+        before = after
+    flat = before * (height // halved) * (width // halved)
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(flat, hidden), nn.ReLU(), nn.Linear(hidden, classes))

@@ -1,0 +1,80 @@
+"""The sections of a config that are not plug-ins: their options, types, defaults and ranges."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from filfl.options import Count, Fraction, NonNegative, Positive, Range
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilterOptions:
+    """Client filtering: how, on what, and when."""
+
+    name: str = "dgf"
+    reward: Literal["average"] = "average"
+    """How a set is judged: by the loss of its averaged weights."""
+    data: Literal["server", "file", "variable", "federated"] = "server"
+    """On what: samples that the server holds; those of a file (`path`); the validation data of a random client,
+    another in every filtering; or the training data of every available client, weighted by its size, for which every
+    candidate is sent to all of them (Eq. (2))."""
+    path: str | None = None
+    """An .npz with x and y like the clients', or, where the data is text, a text file."""
+    size: Count | None = None
+    """m: how many of the server's filtering samples are used; unset is all of them."""
+    period: Count = 5
+    """h: filter at least every h rounds; 1 is every round."""
+    cap: Count | None = None
+    """n: at most so many of the available clients are considered; unset is no limit."""
+    when: Literal["algorithm-1", "figure-2"] = "algorithm-1"
+    empty: Literal["zero", "global"] = "zero"
+    """R of the empty set: 0, or the reward of the current global model."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """Local SGD: E epochs or steps, and the step size of every round."""
+
+    epochs: Count | None = None
+    """Passes over the client's data; 1 when neither epochs nor steps is set."""
+    steps: Count | None = None
+    """Batches, instead of epochs."""
+    batch: Count = 16
+    lr: Positive = 0.1
+    schedule: Literal["constant", "step", "inverse"] = "constant"
+    """constant: lr; step: lr * factor^floor(t / every); inverse: beta / t. t is the round."""
+    factor: Positive | None = None
+    every: Count | None = None
+    beta: Positive | None = None
+    momentum: Fraction = 0.0
+    weight_decay: NonNegative = 0.0
+
+    def lr_at(self, t: int) -> float:
+        """eta_t, the step size in round t."""
+        if self.schedule == "step":
+            return self.lr * float((self.factor or 1.0) ** (t // (self.every or 1)))
+        return (self.beta or 1.0) / t if self.schedule == "inverse" else self.lr
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluate:
+    """How often the global model is tested; the last round always is."""
+
+    every: Count = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """How often a run can be resumed from, and how many checkpoints are kept."""
+
+    every: Count = 1
+    keep: Annotated[int, Range(at_least=2)] = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Execution:
+    """Where the clients run."""
+
+    mode: Literal["auto", "serial"] = "auto"
+    """serial: one client after the other. auto is that too, as long as there is no other."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:1, ..."""
