@@ -278,7 +278,7 @@ def test_missing_files_and_wrong_paths_are_named(
         monkeypatch.delenv("FILFL_DATA", raising=False)
         if folder:
             monkeypatch.setenv("FILFL_DATA", str(folder))
-        with pytest.raises(DataError, match=r"data\.path is not set: give it"):
+        with pytest.raises(DataError, match=r"data\.path is not set: it must be"):
             Cifar10().load(0)
 
 

@@ -3,9 +3,7 @@
 Krizhevsky: Learning Multiple Layers of Features from Tiny Images. 2009.
 """
 
-import os
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -13,10 +11,15 @@ import numpy as np
 from filfl.data.base import Dataset, deal
 from filfl.data.cifar10_files import CLASSES, read_cifar10
 from filfl.data.federated import FederatedData
-from filfl.errors import DataError
+from filfl.data.sources import find_source
 from filfl.options import Count, Positive, Share
 from filfl.rng import SETUP, stream
 
+FILE = "cifar10_subset_10k_2k.npz"
+WHAT = (
+    "the folder cifar-10-batches-py or cifar-10-batches-bin (from https://www.cs.toronto.edu/~kriz/cifar.html, "
+    "unpacked), or an .npz with x_train, y_train, x_test and y_test"
+)
 MEAN = np.array([0.4914, 0.4822, 0.4465])[:, None, None]
 STD = np.array([0.2470, 0.2435, 0.2616])[:, None, None]
 """Of the training images' red, green and blue, as shares of 255."""
@@ -39,7 +42,7 @@ class Cifar10(Dataset):
     """Of each client's part; 0 is none."""
 
     def read(self, seed: int) -> FederatedData:
-        images = read_cifar10(self._path())
+        images = read_cifar10(find_source(self.path, FILE, WHAT))
         data = deal(
             *images.train,
             stream(seed, SETUP, "held-out").permutation(len(images.train[0])),
@@ -57,15 +60,3 @@ class Cifar10(Dataset):
         )
         # A subset may lack the last class, and the network should not depend on that.
         return replace(data, classes=CLASSES)
-
-    def _path(self) -> Path:
-        if self.path is not None:
-            return Path(self.path).expanduser()
-        subset = Path(os.environ.get("FILFL_DATA", ".")) / "cifar10_subset_10k_2k.npz"
-        if "FILFL_DATA" not in os.environ or not subset.is_file():
-            raise DataError(
-                "data.path is not set: give it the folder cifar-10-batches-py or cifar-10-batches-bin "
-                "(from https://www.cs.toronto.edu/~kriz/cifar.html, unpacked), or an .npz with x_train, y_train, "
-                "x_test and y_test"
-            )
-        return subset

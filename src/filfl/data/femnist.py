@@ -59,14 +59,11 @@ class Femnist(Dataset):
         strangers = len(np.setdiff1d(writers[is_test], trained))
         say_left_out(strangers, f"writers of {source.name} have test images but none to train on; they were left out")
         train &= np.isin(writers, chosen)
+        test = (images[tested], labels[tested], names[writers[tested]])
+        own = (images[train], labels[train], names[writers[train]])
+        del raw, images, tests  # as large as all that is made of them
         data = FederatedData.from_arrays(
-            images[train],
-            labels[train],
-            names[writers[train]],
-            test=(images[tested], labels[tested], names[writers[tested]]),
-            filtering=self.filtering,
-            validation=self.validation,
-            seed=seed,
+            *own, test=test, filtering=self.filtering, validation=self.validation, seed=seed
         )
         return replace(data, classes=self.classes)
 
