@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
 import pytest
 import torch
@@ -26,6 +27,7 @@ NEEDED: dict[str, dict[str, Any]] = {
     "shakespeare": SHAKESPEARE,
     "lstm": SHAKESPEARE,
     "cifar10": {"data.filtering": 0.1},
+    "hub": {"data.dataset": "made", "data.by": "who", "data.clients": 6},
     "ridge": {"model.name": "linear"},
     "linear": {"data.name": "ridge"},
     "leaf-cnn": BRIEF,
@@ -64,8 +66,14 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     images = rng.integers(256, size=(240, 32, 32, 3), dtype=np.uint8)
     things = {"x_train": images[:200], "y_train": n[:200] % 10, "x_test": images[200:], "y_test": n[200:] % 10}
     np.savez(tmp_path / "cifar10_subset_10k_2k.npz", **things)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    (tmp_path / "made").mkdir()
+    columns = {"features": rng.normal(size=(240, 4)).tolist(), "label": (n % 3).tolist(), "who": (n % 8).tolist()}
+    datasets.Dataset.from_dict(columns).to_parquet(tmp_path / "made" / "train.parquet")
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::ResourceWarning")  # of the hub's libraries
 @pytest.mark.usefixtures("files")
 @pytest.mark.parametrize(("section", "name"), NAMES, ids=lambda part: part)
 def test_every_name_in_filfl_list_runs_a_round(section: str, name: str, blobs: filfl.FederatedData) -> None:

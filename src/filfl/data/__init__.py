@@ -6,6 +6,7 @@ from filfl.data.cifar10 import Cifar10
 from filfl.data.digits import Digits
 from filfl.data.federated import FederatedData
 from filfl.data.femnist import Femnist
+from filfl.data.hub import Hub
 from filfl.data.mnist5k import Mnist5k
 from filfl.data.ridge import Ridge
 from filfl.data.shakespeare import Shakespeare
@@ -19,6 +20,7 @@ DATASETS: dict[str, type[Dataset]] = {
     "cifar10": Cifar10,
     "synthetic": Synthetic,
     "ridge": Ridge,
+    "hub": Hub,
     "arrays": Arrays,
 }
 

@@ -1,0 +1,153 @@
+"""Datasets of the Hugging Face hub, with the partitioners of flwr-datasets (the extra `filfl[hub]`).
+
+The ones of the paper: `flwrlabs/femnist` by `writer_id`, `flwrlabs/shakespeare` by `character_id`, `uoft-cs/cifar10`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from filfl.data.base import Dataset
+from filfl.data.federated import FederatedData
+from filfl.data.hub_columns import Labels, Table, find_column, inputs, owners_of
+from filfl.data.sources import draw_clients
+from filfl.errors import ConfigError, DataError
+from filfl.options import Count, Share, show
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hub(Dataset):
+    """A dataset of the Hugging Face hub by name, with any partitioner of flwr-datasets: pip install 'filfl[hub]'.
+
+    With `by`, every value of that column is a client; without it, the samples are dealt by `partitioner`.
+    """
+
+    dataset: str = ""
+    """Its name on the hub, such as flwrlabs/femnist, or a folder of parquet files."""
+    subset: str | None = None
+    by: str | None = None
+    """The column that says whose a sample is."""
+    clients: Count | None = None
+    """With `by`: so many of them, drawn by seed, unset is all. Without: how many the samples are dealt to (10)."""
+    partitioner: str = "IidPartitioner"
+    """A class of flwr_datasets.partitioner."""
+    arguments: tuple[str, ...] = ()
+    """Its arguments, such as ["partition_by=label", "alpha=0.5"]; num_partitions is `clients`."""
+    x: str | None = None
+    """The column of the inputs; unset is the first of image, img, x and features that is there."""
+    y: str | None = None
+    """The column of the targets; unset is the first of label, labels, character, y and target that is there."""
+    split: str = "train"
+    test_split: str | None = "test"
+    """The split that tests; where there is none of that name, `test` of every client's samples do."""
+    test: Share = 0.1
+    filtering: Share = 0.05
+    validation: Share = 0.1
+
+    def read(self, seed: int) -> FederatedData:
+        if not self.dataset:
+            raise ConfigError("data.dataset is not set: it must be the name of a dataset on the hub, or a folder")
+        partitions, test = self._load(seed)
+        return federated(
+            partitions,
+            test,
+            x=self.x,
+            y=self.y,
+            by=self.by,
+            share=self.test,
+            filtering=self.filtering,
+            validation=self.validation,
+            seed=seed,
+        )
+
+    def _load(self, seed: int) -> tuple[list[Table], Table | None]:
+        """The clients' tables and the test table, through flwr-datasets."""
+        try:
+            from flwr_datasets import FederatedDataset
+        except ImportError:
+            raise DataError("data.name = \"hub\" needs flwr-datasets: pip install 'filfl[hub]'") from None
+        try:
+            source = FederatedDataset(
+                dataset=self.dataset,
+                subset=self.subset,
+                partitioners={self.split: self._partitioner(seed)},
+                seed=seed,
+            )
+            source.load_partition(0, self.split)
+            total = source.partitioners[self.split].num_partitions
+            chosen = draw_clients(total, self.clients if self.by else None, seed)
+            partitions = [source.load_partition(int(k), self.split) for k in chosen]
+        except (ConfigError, DataError):
+            raise
+        except Exception as error:  # whatever the hub, the network or a partitioner has against it
+            raise DataError(f"{self.dataset} cannot be loaded: {type(error).__name__}: {error}") from None
+        try:
+            return partitions, source.load_split(self.test_split) if self.test_split else None
+        except (KeyError, ValueError):
+            return partitions, None
+
+    def _partitioner(self, seed: int) -> Any:
+        from flwr_datasets import partitioner as kinds
+
+        if self.by:
+            return kinds.NaturalIdPartitioner(partition_by=self.by)
+        kind = getattr(kinds, self.partitioner, None)
+        if kind is None or not self.partitioner.endswith("Partitioner"):
+            known = sorted(name for name in dir(kinds) if name.endswith("Partitioner"))
+            raise ConfigError(f"data.partitioner must be one of {', '.join(known)} (got {show(self.partitioner)})")
+        given = _arguments(self.arguments)
+        # Some partitioners draw and take a seed, others take none.
+        for arguments in ({"seed": seed, **given}, given):
+            try:
+                return kind(num_partitions=self.clients or 10, **arguments)
+            except TypeError as error:
+                reason = error
+        raise ConfigError(f"data.arguments do not fit {self.partitioner}: {reason}")
+
+
+def federated(
+    partitions: Sequence[Table],
+    test: Table | None,
+    *,
+    x: str | None,
+    y: str | None,
+    by: str | None,
+    share: float,
+    filtering: float,
+    validation: float,
+    seed: int,
+) -> FederatedData:
+    """Tables of a Hugging Face dataset, one a client, as federated data."""
+    columns = list(partitions[0].column_names)
+    x_column = find_column("x", x, ("image", "img", "x", "features"), columns)
+    y_column = find_column("y", y, ("label", "labels", "character", "y", "target"), columns)
+    labels = Labels.of([*partitions, *([test] if test is not None else [])], y_column)
+    tested: Any = share
+    if test is not None:
+        tested = (inputs([test], x_column), labels.encode(test))
+        if by and by in test.column_names:
+            tested = (*tested, owners_of([test], by))
+    return FederatedData.from_arrays(
+        inputs(partitions, x_column),
+        labels.encode(*partitions),
+        owners_of(partitions, by),
+        test=tested,
+        filtering=filtering,
+        validation=validation,
+        seed=seed,
+    )
+
+
+def _arguments(pairs: Sequence[str]) -> dict[str, Any]:
+    import tomllib
+
+    arguments: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise ConfigError(f"data.arguments must be like partition_by=label (got {show(pair)})")
+        try:
+            arguments[key.strip()] = tomllib.loads(f"value = {value}")["value"]
+        except ValueError:
+            arguments[key.strip()] = value.strip()
+    return arguments

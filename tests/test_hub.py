@@ -1,0 +1,127 @@
+"""Datasets of the hub: tables made in memory, and a folder of parquet files through flwr-datasets itself."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pytest
+
+import filfl
+from filfl.data.hub import Hub, federated
+from filfl.errors import ConfigError, DataError
+
+PLAIN: dict[str, Any] = {"x": None, "y": None, "by": None, "share": 0.2, "filtering": 0.1, "validation": 0.1, "seed": 0}
+
+
+def pixels(count: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(256, size=(count, 4, 5), dtype=np.uint8)
+
+
+def table(count: int, seed: int, **more: Any) -> datasets.Dataset:
+    kinds = {"image": datasets.Image(), "label": datasets.ClassLabel(num_classes=3)}
+    kinds |= {name: datasets.Value("string") for name in more}
+    columns = {"image": list(pixels(count, seed)), "label": list(np.arange(count) % 3), **more}
+    return datasets.Dataset.from_dict(columns, datasets.Features(kinds))
+
+
+def test_images_become_bytes_with_a_channel() -> None:
+    parts = [table(20, 0), table(30, 1)]
+    data = federated(parts, table(7, 2), **PLAIN)
+    assert data.x.dtype == np.uint8 and data.sample_shape == (1, 4, 5) and data.classes == 3
+    assert data.num_clients == 2 and len(data.test_y) == 7
+    for k, count in enumerate((20, 30)):
+        source = {image.tobytes() for image in pixels(count, seed=k)}
+        mine = data.x[data.offsets[k] : data.offsets[k + 1], 0]
+        assert all(image.tobytes() in source for image in mine)
+
+
+def test_clients_have_the_names_of_their_column_also_in_the_test() -> None:
+    parts = [table(20, 0, who=["bo"] * 20), table(20, 1, who=["al"] * 20)]
+    data = federated(parts, table(3, 2, who=["al", "bo", "zed"]), **{**PLAIN, "by": "who"})
+    assert data.names == ("al", "bo") and data.test_clients.tolist() == [0, 1, -1]
+
+
+def test_without_a_test_table_every_client_gives_some() -> None:
+    data = federated([table(20, 0), table(30, 1)], None, **PLAIN)
+    assert np.bincount(data.test_clients).tolist() == [4, 6]
+
+
+def test_texts_are_leafs_characters_and_other_labels_are_sorted() -> None:
+    made = datasets.Dataset.from_dict({"x": ["To be " * 13 + "or"] * 10, "y": ["n"] * 10})
+    data = federated([made], None, **PLAIN)
+    assert data.sample_shape == (80,) and data.x.dtype == np.int8
+    from filfl.data.characters import ALPHABET
+
+    assert "".join(ALPHABET[c] for c in data.x[0]) == "To be " * 13 + "or" and ALPHABET[data.y[0]] == "n"
+    named = datasets.Dataset.from_dict({"features": np.zeros((6, 2)).tolist(), "label": ["dog", "cat", "dog"] * 2})
+    assert federated([named], None, **PLAIN).classes == 2
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "reason"),
+    [
+        ({"a": [1.0], "label": [0]}, {}, "data.x is not set, and none of image"),
+        ({"x": [[1.0]], "b": [0]}, {}, "data.y is not set"),
+        ({"x": [[1.0]], "label": [0]}, {"x": "picture"}, "data.x must be one of x, label"),
+        ({"x": [[1.0], [1.0, 2.0]], "label": [0, 1]}, {}, "not all of one shape"),
+        ({"x": ["short", "texts"], "label": [0, 1]}, {}, "texts must have 80 characters"),
+        ({"x": [{"a": 1}], "label": [0]}, {}, "must hold images, numbers or texts"),
+    ],
+)
+def test_tables_that_do_not_fit(columns: dict[str, Any], options: dict[str, Any], reason: str) -> None:
+    with pytest.raises((ConfigError, DataError), match=reason):
+        federated([datasets.Dataset.from_dict(columns)], None, **{**PLAIN, **options})
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A dataset as it lies on the hub: a folder with a parquet file a split."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    logging.getLogger("flwr").setLevel(logging.ERROR)
+    datasets.disable_progress_bars()
+    (tmp_path / "made").mkdir()
+    rng = np.random.default_rng(0)
+    for split, count in {"train": 240, "test": 30}.items():
+        label = rng.integers(3, size=count)
+        features = (rng.normal(size=(count, 4)) + 3 * np.eye(3, 4)[label]).tolist()
+        who = [f"w{i % 8}" for i in range(count)]
+        made = datasets.Dataset.from_dict({"features": features, "label": label.tolist(), "who": who})
+        made.to_parquet(tmp_path / "made" / f"{split}.parquet")
+    return tmp_path / "made"
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::ResourceWarning")
+def test_a_whole_run_from_a_folder_like_the_hubs(folder: Path) -> None:
+    data = Hub(dataset=str(folder), by="who").load(0)
+    assert data.names == tuple(f"w{i}" for i in range(8)) and len(data.test_y) == 30
+    assert (data.test_clients >= 0).all()
+    few = {Hub(dataset=str(folder), by="who", clients=3).load(seed).names for seed in range(4)}
+    assert len(few) > 1 and all(len(names) == 3 for names in few)
+    config = {"rounds": 5, "data.name": "hub", "data.dataset": str(folder), "data.by": "who", "selection.k": 3}
+    assert filfl.simulate(config).summary["final_accuracy"] > 0.6
+    dealt = Hub(dataset=str(folder), clients=5).load(0)
+    assert dealt.num_clients == 5
+    arguments = ("partition_by=label", "alpha=0.5", "min_partition_size=5")
+    uneven = Hub(dataset=str(folder), clients=5, partitioner="DirichletPartitioner", arguments=arguments).load(0)
+    assert uneven.num_clients == 5 and uneven.num_train.std() > dealt.num_train.std()
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::ResourceWarning")
+def test_what_the_hub_cannot_give(folder: Path) -> None:
+    with pytest.raises(ConfigError, match=r"data.dataset is not set"):
+        Hub().load(0)
+    with pytest.raises(DataError, match="cannot be loaded"):
+        Hub(dataset=str(folder.parent / "nowhere")).load(0)
+    with pytest.raises(DataError, match="cannot be loaded"):
+        Hub(dataset=str(folder), by="nobody").load(0)
+    with pytest.raises(ConfigError, match=r"data.partitioner must be one of .*IidPartitioner"):
+        Hub(dataset=str(folder), partitioner="Best").load(0)
+    with pytest.raises(ConfigError, match=r"data.arguments do not fit IidPartitioner"):
+        Hub(dataset=str(folder), arguments=("alpha=0.5",)).load(0)
+    with pytest.raises(ConfigError, match=r"data.arguments must be like"):
+        Hub(dataset=str(folder), arguments=("alpha",)).load(0)
+    with pytest.raises(DataError, match=r"data.clients must be between 1 and the 8 clients"):
+        Hub(dataset=str(folder), by="who", clients=9).load(0)
