@@ -94,6 +94,7 @@ def test_list_has_a_line_for_everything(filfl) -> None:
     from filfl.config import FILTER_NAMES, REGISTRIES
 
     shown = filfl("list")
+    assert "filfl[hub]" in shown, "brackets are no markup"
     for names in (*REGISTRIES.values(), FILTER_NAMES):
         for name in names:
             assert re.search(rf"^ *{re.escape(name)} +\S+", shown, re.MULTILINE), name

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rich import box
+from rich.markup import escape
 from rich.table import Table
 
 from filfl.commands.terminal import console
@@ -26,7 +27,7 @@ def list_command() -> None:
         table.add_column(min_width=24)
         table.add_column()
         for name, plugin in plugins.items():
-            table.add_row(name, _first_line(plugin), style=None)
+            table.add_row(name, escape(_first_line(plugin)))
         console.print(table, highlight=False)
 
 

@@ -26,7 +26,7 @@ WHAT = "a folder with LEAF's train/*.json and test/*.json, or an .npz with image
 class Femnist(Dataset):
     """LEAF's FEMNIST: characters by their writers, from LEAF's JSON files or an .npz; also other images like it.
 
-    The global test set is LEAF's own. Of each writer's training images `validation` and `filtering` are put aside, the
+    The global test set is LEAF's own, of the writers that take part. Of each writer's training images `validation` and `filtering` are put aside, the
     latter for the server. A training image that is also a test image is dropped. `clients` writers are drawn by seed;
     unset is all. For images of your own set `classes` and `image` (height, width, and channels where there are
     several, last as in LEAF).
@@ -51,6 +51,7 @@ class Femnist(Dataset):
         tests = {row.tobytes() for row in images[is_test]}
         doubled = ~is_test & np.fromiter((row.tobytes() in tests for row in images), dtype=bool, count=len(images))
         say_left_out(int(doubled.sum()), f"training images of {source.name} are test images too and were dropped")
+        del tests
         train = ~is_test & ~doubled
 
         trained = np.unique(writers[train])
@@ -59,13 +60,13 @@ class Femnist(Dataset):
         strangers = len(np.setdiff1d(writers[is_test], trained))
         say_left_out(strangers, f"writers of {source.name} have test images but none to train on; they were left out")
         train &= np.isin(writers, chosen)
-        test = (images[tested], labels[tested], names[writers[tested]])
-        own = (images[train], labels[train], names[writers[train]])
-        del raw, images, tests  # as large as all that is made of them
+        test = (images[tested], labels[tested], writers[tested])
+        own = (images[train], labels[train], writers[train])
+        del raw, images  # as large as all that is made of them
         data = FederatedData.from_arrays(
             *own, test=test, filtering=self.filtering, validation=self.validation, seed=seed
         )
-        return replace(data, classes=self.classes)
+        return replace(data, classes=self.classes, names=tuple(names[chosen].tolist()))
 
     def _checked(
         self, raw: Arrays, source: Path
