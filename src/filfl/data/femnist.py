@@ -26,10 +26,10 @@ WHAT = "a folder with LEAF's train/*.json and test/*.json, or an .npz with image
 class Femnist(Dataset):
     """LEAF's FEMNIST: characters by their writers, from LEAF's JSON files or an .npz; also other images like it.
 
-    The global test set is LEAF's own, of the writers that take part. Of each writer's training images `validation` and `filtering` are put aside, the
-    latter for the server. A training image that is also a test image is dropped. `clients` writers are drawn by seed;
-    unset is all. For images of your own set `classes` and `image` (height, width, and channels where there are
-    several, last as in LEAF).
+    The global test set is LEAF's own, of the writers that take part. Of each writer's training images `validation` and
+    `filtering` are put aside, the latter for the server. A training image that is also a test image is dropped.
+    `clients` writers are drawn by seed; unset is all. For images of your own set `classes` and `image` (height, width,
+    and channels where there are several, last as in LEAF).
     """
 
     path: str | None = None
