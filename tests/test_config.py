@@ -169,6 +169,7 @@ def test_changing_a_plugin_drops_the_options_of_the_old_one() -> None:
     assert override(base, {"selection.name": "random"})["selection"] == {"name": "random", "k": 3}
     with pytest.raises(ConfigError, match=r"selection.d belongs to power-of-choice"):
         Experiment(base).config({"selection.d": 5, "selection.name": "random"})
+    assert "d" not in override(base, {"selection.d": "unset"})["selection"]
     assert override(base, {"training.steps": 7})["training"] == {"steps": 7}
     assert base["selection"]["d"] == 9, "the base is left alone"
 

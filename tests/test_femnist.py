@@ -77,7 +77,7 @@ def test_a_training_image_that_is_tested_is_dropped_and_counted(
     train = {"a": (pictures(10, 1), [1] * 10), "b": (pictures(10, 2), [2] * 10)}
     test = {"a": (pictures(2, 9), [1, 1]), "b": ([train["a"][0][4]], [2])}
     data = Femnist(path=str(leaf(tmp_path / "leaf", train=train, test=test))).load(0)
-    assert "1 training images of leaf are test images too and were dropped" in caplog.text
+    assert "1 training samples of leaf are test samples too and were dropped" in caplog.text
     everything = {row.tobytes() for row in np.concatenate([data.x, data.filter_x])}
     assert len(everything) == 19 and not everything & {row.tobytes() for row in data.test_x}
 
@@ -142,6 +142,7 @@ def broken(folder: Path, how: str) -> Path:
         "other size later": {**good, "b": (pictures(10, 1, 100), [1] * 10)},
         "too few y": {"a": (pictures(10, 1), [1] * 9)},
         "text": {"a": (["abc"] * 10, [1] * 10)},
+        "empty rows": {"a": ([[]] * 10, [1] * 10)},
     }
     tests = {"no test users": {}, "wrong size": bad["wrong size"]}
     leaf(folder, train=bad.get(how, good), test=tests.get(how, good))
@@ -150,6 +151,10 @@ def broken(folder: Path, how: str) -> Path:
         file.write_text(file.read_text()[:5000])
     elif how == "not LEAF's":
         file.write_text('{"people": []}')
+    elif how == "twice the same":
+        file.write_text(file.read_text().replace('"users": ["a"]', '"users": ["a", "a"]'))
+    elif how == "wrong count":
+        file.write_text(file.read_text().replace('"num_samples": [10]', '"num_samples": [11]'))
     elif how == "no train folder":
         file.unlink()
     return folder
@@ -160,6 +165,9 @@ def broken(folder: Path, how: str) -> Path:
     [
         ("label out of range", r"sample \d+ has the label 62, but data.classes = 62 allows 0 to 61"),
         ("half a label", "user a: every x must be a row of finite numbers, and every y a whole number"),
+        ("twice the same", "users must name each user of user_data, once"),
+        ("wrong count", "num_samples does not fit user_data"),
+        ("empty rows", "user a: every x must be a row of finite numbers"),
         ("wrong size", r"images are \[100\], but data.image = \[28, 28\] makes 784 pixels"),
         ("ragged", "user a: every x must be a row of as many numbers"),
         ("other size later", "user b: an image has 100 pixels, the ones before 784"),
@@ -168,7 +176,7 @@ def broken(folder: Path, how: str) -> Path:
         ("half a file", r"all_data_0.json is not whole JSON"),
         ("not LEAF's", "is not a file of LEAF's"),
         ("no train folder", r"train has no .json file"),
-        ("no test users", "there must be training and test samples"),
+        ("no test users", "there must be samples of both"),
     ],
 )
 def test_broken_leaf_folders_are_refused(how: str, reason: str, tmp_path: Path) -> None:
@@ -188,6 +196,52 @@ def test_missing_sources_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
     np.savez(tmp_path / "y.npz", images=np.zeros((2, 28, 28), dtype=np.uint8), labels=[0, 0], writers=[0, 0])
     with pytest.raises(DataError, match="has no split"):
         Femnist(path=str(tmp_path / "y.npz")).load(0)
+
+
+def arrays(**changes: Any) -> dict[str, Any]:
+    n = np.arange(40)
+    images = np.random.default_rng(0).integers(256, size=(40, 28, 28), dtype=np.uint8)
+    return {"images": images, "labels": n % 5, "writers": n % 4, "split": n // 30, **changes}
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"images": np.zeros((40, 14, 56), dtype=np.uint8)}, r"images are \[14, 56\]"),
+        ({"images": np.zeros((40, 28, 28), dtype=np.int64)}, "must be bytes"),
+        ({"labels": np.array(3)}, "labels must have one entry an image"),
+        ({"labels": np.arange(40)[:, None] % 5}, "labels must have one entry an image"),
+        ({"labels": np.full(40, 1.5)}, "labels must be whole numbers"),
+        ({"split": np.zeros((40, 2))}, "split must have one entry"),
+        ({"split": np.zeros(40)}, "there must be samples of both"),
+        ({"writer_names": np.array(["a", "b"])}, "writers must number the 2 writer_names"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(changes: dict[str, Any], reason: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", **arrays(**changes))
+    with pytest.raises(DataError, match=reason):
+        Femnist(path=str(tmp_path / "x.npz")).load(0)
+
+
+def test_arrays_in_other_clothes_are_the_same(tmp_path: Path) -> None:
+    same = {}
+    for name, changes in {
+        "plain": {},
+        "named": {"writers": np.array(["w0", "w1", "w2", "w3"])[np.arange(40) % 4]},
+        "huge ids": {"writers": np.arange(40) % 4 + 4_000_000_000},
+        "floats": {"images": arrays()["images"] / 255},
+        "float bytes": {"images": arrays()["images"].astype(float)},
+        "flat": {"images": arrays()["images"].reshape(40, 784)},
+    }.items():
+        np.savez(tmp_path / "x.npz", **arrays(**changes))
+        same[name] = Femnist(path=str(tmp_path / "x.npz")).load(0).fingerprint()
+    assert set(same.values()) == {same["plain"]}
+    np.save(tmp_path / "y.npy", np.zeros(3))
+    (tmp_path / "y.npy").rename(tmp_path / "y.npz")
+    with pytest.raises(DataError, match=r"cannot be read as an .npz"):
+        Femnist(path=str(tmp_path / "y.npz")).load(0)
+    with pytest.raises(DataError, match=r"data.image must be height, width"):
+        Femnist(path=str(tmp_path / "x.npz"), image=(784,)).load(0)
 
 
 @needs_real_data

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import filfl
+from filfl.data.characters import ALPHABET
 from filfl.data.hub import Hub, federated
 from filfl.errors import ConfigError, DataError
 
@@ -50,10 +51,9 @@ def test_without_a_test_table_every_client_gives_some() -> None:
 
 def test_texts_are_leafs_characters_and_other_labels_are_sorted() -> None:
     made = datasets.Dataset.from_dict({"x": ["To be " * 13 + "or"] * 10, "y": ["n"] * 10})
-    data = federated([made], None, **PLAIN)
+    other = datasets.Dataset.from_dict({"x": ["not to be " * 8], "y": ["!"]})
+    data = federated([made], other, **PLAIN)
     assert data.sample_shape == (80,) and data.x.dtype == np.int8
-    from filfl.data.characters import ALPHABET
-
     assert "".join(ALPHABET[c] for c in data.x[0]) == "To be " * 13 + "or" and ALPHABET[data.y[0]] == "n"
     named = datasets.Dataset.from_dict({"features": np.zeros((6, 2)).tolist(), "label": ["dog", "cat", "dog"] * 2})
     assert federated([named], None, **PLAIN).classes == 2
@@ -125,3 +125,19 @@ def test_what_the_hub_cannot_give(folder: Path) -> None:
         Hub(dataset=str(folder), arguments=("alpha",)).load(0)
     with pytest.raises(DataError, match=r"data.clients must be between 1 and the 8 clients"):
         Hub(dataset=str(folder), by="who", clients=9).load(0)
+
+
+def test_no_copy_of_a_test_sample_trains_and_texts_are_split_by_position(caplog: pytest.LogCaptureFixture) -> None:
+    test = table(5, 0)
+    data = federated([table(20, 0), table(30, 1)], test, **PLAIN)
+    tests = {row.tobytes() for row in data.test_x}
+    assert not tests & {row.tobytes() for row in np.concatenate([data.x, data.filter_x])}
+    assert "5 training samples" in caplog.text
+    rng = np.random.default_rng(0)
+    text = "".join(rng.choice(list("abcdefgh"), size=500))
+    made = datasets.Dataset.from_dict({"x": [text[i : i + 80] for i in range(400)], "y": list(text[80:480])})
+    data = federated([made], None, **PLAIN)
+    assert data.classes == 80 and len(data.test_y) == 80
+    first = min(text.index("".join(ALPHABET[c] for c in row)) for row in data.test_x)
+    ends = [text.index("".join(ALPHABET[c] for c in row)) + 80 for row in np.concatenate([data.x, data.filter_x])]
+    assert max(ends) <= first, "no window that trains shares a character with one that tests"

@@ -158,12 +158,12 @@ def test_the_filtering_windows_do_not_overlap(speeches: Path, tmp_path: Path, ca
 
 
 def test_a_leaf_folder(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    ann, bob, cy = (windows(prose(100, seed)) for seed in (6, 7, 8))
-    folder = write_leaf(tmp_path / "leaf", train={"ann": ann, "bob": bob, "nil": ([], [])}, test={"bob": ann, "cy": cy})
+    ann, bob, cy, new = (windows(prose(100, seed)) for seed in (6, 7, 8, 9))
+    folder = write_leaf(tmp_path / "leaf", train={"ann": ann, "bob": bob, "nil": ([], [])}, test={"bob": new, "cy": cy})
     data = Shakespeare(path=str(folder)).load(0)
     assert data.names == ("ann", "bob") and data.num_train.tolist() == [16, 16] and data.classes == 80
     assert Counter(held_by(data, 1)) == Counter(x + y for x, y in zip(*bob, strict=True))
-    assert pairs(data.test_x, data.test_y) == [x + y for user in (ann, cy) for x, y in zip(*user, strict=True)]
+    assert pairs(data.test_x, data.test_y) == [x + y for user in (new, cy) for x, y in zip(*user, strict=True)]
     assert data.test_clients.tolist() == [1] * 20 + [-1] * 20
     assert [record.getMessage().removeprefix(f"{folder}: ") for record in caplog.records] == [
         "roles without text, skipped: 1",
@@ -354,17 +354,17 @@ def test_the_real_speeches() -> None:
 @real
 def test_leafs_own_file(tmp_path: Path) -> None:
     (source,) = (FOLDER / "leaf" / "shakespeare" / "test").glob("*.json")
-    for split in ("train", "test"):
-        (tmp_path / "leaf" / split).mkdir(parents=True)
-        (tmp_path / "leaf" / split / source.name).symlink_to(source)
-    data = Shakespeare(path=str(tmp_path / "leaf")).load(0)
     content = json.loads(source.read_text())
-    assert data.num_clients == 109 and len(data.y) == len(data.test_y) == 16_507
-    assert data.names == tuple(content["users"])
-    assert np.diff(data.offsets).tolist() == np.bincount(data.test_clients).tolist() == content["num_samples"]
-    last = content["user_data"][data.names[-1]]
-    assert pairs(data.test_x, data.test_y)[-len(last["y"]) :] == [
-        x + y for x, y in zip(last["x"], last["y"], strict=True)
-    ]
+    copy = content["user_data"][content["users"][0]]
+    folder = write_leaf(tmp_path / "leaf", train={}, test={"new": (["a" * 80, copy["x"][0]], ["a", copy["y"][0]])})
+    (folder / "train" / source.name).symlink_to(source)
+    data = Shakespeare(path=str(folder)).load(0)
+    tested = {"a" * 80, copy["x"][0]}
+    assert data.num_clients == 109 and data.names == tuple(content["users"])
+    assert sum(content["num_samples"]) == 16_507 and len(data.y) < 16_507, "a copy of a test window does not train"
+    for k, name in enumerate(data.names):
+        user = content["user_data"][name]
+        expected = [x + y for x, y in zip(user["x"], user["y"], strict=True) if x not in tested]
+        assert Counter(held_by(data, k)) == Counter(expected)
     with pytest.raises(DataError, match=r"shakespeare/train has no .json file"):
         Shakespeare(path=str(source.parent.parent)).load(0)

@@ -14,6 +14,8 @@ from filfl.options import FOLDER_NAME, Count, Fraction, is_folder_name, read, sh
 
 INSTEAD = {"training.steps": "training.epochs", "training.epochs": "training.steps"}
 """Setting the one unsets the other."""
+UNSET = "unset"
+"""The value that takes an option of the base away, as in filter.size = "unset"."""
 
 
 @dataclass(frozen=True)
@@ -148,6 +150,8 @@ def override(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, 
         if option == "name" and section in REGISTRIES:
             _drop_options_of_the_old(section, options, value)
         options[option] = value
+        if value == UNSET:
+            del options[option]
         if key in INSTEAD and INSTEAD[key] not in changes:
             options.pop(INSTEAD[key].rpartition(".")[2], None)
     return result

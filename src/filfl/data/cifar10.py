@@ -11,7 +11,7 @@ import numpy as np
 from filfl.data.base import Dataset, deal
 from filfl.data.cifar10_files import CLASSES, read_cifar10
 from filfl.data.federated import FederatedData
-from filfl.data.sources import find_source
+from filfl.data.sources import find_source, not_tested
 from filfl.options import Count, Positive, Share
 from filfl.rng import SETUP, stream
 
@@ -42,10 +42,12 @@ class Cifar10(Dataset):
     """Of each client's part; 0 is none."""
 
     def read(self, seed: int) -> FederatedData:
-        images = read_cifar10(find_source(self.path, FILE, WHAT))
+        source = find_source(self.path, FILE, WHAT)
+        images = read_cifar10(source)
+        untested = np.flatnonzero(not_tested(images.train[0], images.test[0], source.name))
         data = deal(
             *images.train,
-            stream(seed, SETUP, "held-out").permutation(len(images.train[0])),
+            stream(seed, SETUP, "held-out").permutation(untested),
             clients=self.clients,
             partition=self.partition,
             alpha=self.alpha,

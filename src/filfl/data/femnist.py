@@ -4,6 +4,7 @@ Caldas et al.: LEAF: A Benchmark for Federated Settings. 2018.
 """
 
 import zipfile
+import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from filfl.data.base import Dataset
 from filfl.data.cache import Arrays, cached
 from filfl.data.federated import FederatedData
 from filfl.data.leaf import leaf_files, read_leaf
-from filfl.data.sources import draw_clients, find_source, say_left_out
+from filfl.data.sources import draw_clients, find_source, not_tested, say_left_out
 from filfl.errors import DataError
 from filfl.options import Count, Share
 
@@ -48,11 +49,8 @@ class Femnist(Dataset):
             raw = _from_npz(source)
         images, labels, writers, is_test, names = self._checked(raw, source)
 
-        tests = {row.tobytes() for row in images[is_test]}
-        doubled = ~is_test & np.fromiter((row.tobytes() in tests for row in images), dtype=bool, count=len(images))
-        say_left_out(int(doubled.sum()), f"training images of {source.name} are test images too and were dropped")
-        del tests
-        train = ~is_test & ~doubled
+        train = ~is_test
+        train[train] = not_tested(images[train], images[is_test], source.name)
 
         trained = np.unique(writers[train])
         chosen = trained[draw_clients(len(trained), self.clients, seed)]
@@ -72,35 +70,55 @@ class Femnist(Dataset):
         self, raw: Arrays, source: Path
     ) -> tuple[NDArray[np.generic], NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_], NDArray[np.str_]]:
         """The arrays of a source, as [n, channels, height, width] and so on, or the reason against them."""
-        images, labels = raw["images"], raw["labels"].astype(np.int64)
-        height, width, channels = (*self.image, 1)[:3]
-        expected = height * width * channels
-        if images.ndim < 2 or int(np.prod(images.shape[1:])) != expected:
-            shape = list(images.shape[1:])
+        images = raw["images"]
+        if not 2 <= len(self.image) <= 3:
             raise DataError(
-                f"{source}: images are {shape}, but data.image = {list(self.image)} makes {expected} pixels"
+                f"data.image must be height, width and, where there are several, channels (got {self.image})"
             )
-        lengths = {name: len(raw[name]) for name in ("images", "labels", "writers", "split")}
-        if len(set(lengths.values())) != 1 or not lengths["images"]:
-            raise DataError(f"{source}: images, labels, writers and split must be of one length (got {lengths})")
+        height, width, channels = (*self.image, 1)[:3]
+        flat = height * width * channels
+        shapes = {(flat,), (height, width, channels)} | (
+            {(height, width), (1, height, width)} if channels == 1 else set()
+        )
+        if images.shape[1:] not in shapes:
+            shape, wanted = list(images.shape[1:]), list(self.image)
+            raise DataError(
+                f"{source}: images are {shape}, but data.image = {wanted} makes {flat} pixels in that shape"
+            )
+        if images.dtype != np.uint8 and images.dtype.kind != "f":
+            raise DataError(f"{source}: images must be bytes (uint8) or floats (got {images.dtype})")
+        for name in ("labels", "writers", "split"):
+            if raw[name].shape != (len(images),) or not len(images):
+                raise DataError(
+                    f"{source}: {name} must have one entry an image (got {raw[name].shape} for {len(images)})"
+                )
+        labels = _whole(raw["labels"], f"{source}: labels")
         if labels.min() < 0 or labels.max() >= self.classes:
             where = int(np.flatnonzero((labels < 0) | (labels >= self.classes))[0])
             raise DataError(
                 f"{source}: sample {where} has the label {labels[where]}, "
                 f"but data.classes = {self.classes} allows 0 to {self.classes - 1}"
             )
-        split = raw["split"].astype(np.int64)
-        if not np.isin(split, (0, 1)).all():
-            raise DataError(f"{source}: split must be 0 (train) or 1 (test) for every sample")
-        if not (split == 1).any() or not (split == 0).any():
-            raise DataError(f"{source}: there must be training and test samples")
-        writers = raw["writers"].astype(np.int64)
-        count = int(writers.max()) + 1
-        names = raw["names"].astype(np.str_) if "names" in raw else np.array([f"{i:06d}" for i in range(count)])
-        if writers.min() < 0 or count > len(names):
-            raise DataError(f"{source}: writers must number the {len(names)} writer_names from 0 (got {count - 1})")
+        split = _whole(raw["split"], f"{source}: split")
+        if set(np.unique(split)) != {0, 1}:
+            raise DataError(f"{source}: split must be 0 (train) or 1 (test), and there must be samples of both")
+        if "names" in raw:
+            names, writers = raw["names"].astype(np.str_), _whole(raw["writers"], f"{source}: writers")
+            if writers.min() < 0 or writers.max() >= len(names):
+                raise DataError(f"{source}: writers must number the {len(names)} writer_names from 0")
+        else:
+            found, writers = np.unique(raw["writers"], return_inverse=True)
+            names = found.astype(np.str_)
+        if images.dtype != np.uint8:
+            images = _compact(images.reshape(len(images), -1).astype(np.float64))
         pixels = np.moveaxis(images.reshape(len(images), height, width, channels), -1, 1)
         return np.ascontiguousarray(pixels), labels, writers, split == 1, names
+
+
+def _whole(values: NDArray[np.generic], what: str) -> NDArray[np.int64]:
+    if values.dtype.kind not in "biuf" or (values.dtype.kind == "f" and (values.astype(np.float64) % 1 != 0).any()):
+        raise DataError(f"{what} must be whole numbers (got {values.dtype})")
+    return values.astype(np.int64)
 
 
 def _from_npz(path: Path) -> Arrays:
@@ -113,7 +131,7 @@ def _from_npz(path: Path) -> Arrays:
             arrays = {name: file[name] for name in ("images", "labels", "writers", "split")}
             if "writer_names" in file.files:
                 arrays["names"] = file["writer_names"]
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, EOFError, TypeError, AttributeError, zlib.error, zipfile.BadZipFile) as error:
         raise DataError(f"{path} cannot be read as an .npz: {error}") from None
     return arrays
 
@@ -133,7 +151,13 @@ def _from_leaf(files: list[Path]) -> Arrays:
             raise DataError(f"{where}: every x must be a row of as many numbers, and every y a number") from None
         if not len(targets):
             continue
-        if pixels.ndim != 2 or targets.ndim != 1 or not np.isfinite(pixels).all() or (targets % 1).any():
+        if (
+            pixels.ndim != 2
+            or not pixels.shape[1]
+            or targets.ndim != 1
+            or not np.isfinite(pixels).all()
+            or (targets % 1).any()
+        ):
             raise DataError(f"{where}: every x must be a row of finite numbers, and every y a whole number")
         if pieces and pixels.shape[1] != pieces[0].shape[1]:
             raise DataError(f"{where}: an image has {pixels.shape[1]} pixels, the ones before {pieces[0].shape[1]}")
@@ -155,7 +179,9 @@ def _from_leaf(files: list[Path]) -> Arrays:
 
 
 def _compact(pixels: NDArray[np.float64]) -> NDArray[Any]:
-    """Numbers that are bytes divided by 255, as LEAF writes them, back as bytes; any others as float32."""
+    """Numbers that are bytes, or bytes divided by 255 as LEAF writes them, as bytes; any others as float32."""
+    if pixels.min() >= 0 and 1 < pixels.max() <= 255 and not (pixels % 1).any():
+        return pixels.astype(np.uint8)
     as_bytes = np.rint(pixels * 255)
     if pixels.min() >= 0 and pixels.max() <= 1 and np.abs(pixels * 255 - as_bytes).max() < 1e-3:
         return as_bytes.astype(np.uint8)

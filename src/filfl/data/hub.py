@@ -4,13 +4,16 @@ The ones of the paper: `flwrlabs/femnist` by `writer_id`, `flwrlabs/shakespeare`
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from filfl.data.base import Dataset
+from filfl.data.characters import ALPHABET, WINDOW
 from filfl.data.federated import FederatedData
-from filfl.data.hub_columns import Labels, Table, find_column, inputs, owners_of
-from filfl.data.sources import draw_clients
+from filfl.data.hub_columns import Labels, Table, find_column, inputs, owners_of, split_by_position
+from filfl.data.sources import draw_clients, not_tested
 from filfl.errors import ConfigError, DataError
 from filfl.options import Count, Share, show
 
@@ -122,20 +125,23 @@ def federated(
     x_column = find_column("x", x, ("image", "img", "x", "features"), columns)
     y_column = find_column("y", y, ("label", "labels", "character", "y", "target"), columns)
     labels = Labels.of([*partitions, *([test] if test is not None else [])], y_column)
+    own_x, own_y, owners = inputs(partitions, x_column), labels.encode(*partitions), owners_of(partitions, by)
     tested: Any = share
     if test is not None:
         tested = (inputs([test], x_column), labels.encode(test))
         if by and by in test.column_names:
             tested = (*tested, owners_of([test], by))
-    return FederatedData.from_arrays(
-        inputs(partitions, x_column),
-        labels.encode(*partitions),
-        owners_of(partitions, by),
-        test=tested,
-        filtering=filtering,
-        validation=validation,
-        seed=seed,
+    elif own_x.dtype == np.int8:  # windows of text overlap: the last of every client test, with a gap before them
+        train, last = split_by_position([len(table) for table in partitions], share, gap=WINDOW)
+        tested = (own_x[last], own_y[last], owners[last])
+        own_x, own_y, owners = own_x[train], own_y[train], owners[train]
+    if test is not None or own_x.dtype == np.int8:
+        untested = not_tested(own_x, tested[0], "the hub's dataset")
+        own_x, own_y, owners = own_x[untested], own_y[untested], owners[untested]
+    data = FederatedData.from_arrays(
+        own_x, own_y, owners, test=tested, filtering=filtering, validation=validation, seed=seed
     )
+    return replace(data, classes=len(ALPHABET)) if labels.texts == () else data
 
 
 def _arguments(pairs: Sequence[str]) -> dict[str, Any]:

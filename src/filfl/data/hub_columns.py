@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from filfl.data.characters import WINDOW, encode
+from filfl.data.federated import floored
+from filfl.data.sources import say_left_out
 from filfl.errors import ConfigError, DataError
 
 
@@ -78,7 +80,7 @@ class Labels:
         if self.texts is None:
             return np.asarray(values)
         if not self.texts:
-            return encode("".join(values))[0]
+            return _encoded("".join(values), self.column)
         places = {text: i for i, text in enumerate(self.texts)}
         return np.array([places[value] for value in values])
 
@@ -88,4 +90,24 @@ def _windows(texts: Sequence[str], column: str) -> NDArray[np.int8]:
     if wrong is not None:
         found = f"sample {wrong} has {len(texts[wrong])}"
         raise DataError(f"column {column}: texts must have {WINDOW} characters ({found})")
-    return encode("".join(texts))[0].reshape(-1, WINDOW)
+    return _encoded("".join(texts), column).reshape(-1, WINDOW)
+
+
+def _encoded(text: str, column: str) -> NDArray[np.int8]:
+    codes, unknown = encode(text)
+    say_left_out(unknown, f"characters of column {column} are outside the alphabet and were taken for spaces")
+    return codes
+
+
+def split_by_position(sizes: Sequence[int], share: float, gap: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Of tables of these sizes, one after the other: which rows train, and which are the last `share` of each table.
+
+    The `gap` rows before those are neither: their windows share text with both.
+    """
+    train, last, start = [], [], 0
+    for size in sizes:
+        cut = size - floored(share, size)
+        train.append(np.arange(start, start + max(0, cut - gap) if cut < size else start + size))
+        last.append(np.arange(start + cut, start + size))
+        start += size
+    return np.concatenate(train), np.concatenate(last)

@@ -43,13 +43,19 @@ def read_leaf(files: list[Path]) -> Iterator[LeafUser]:
             content = json.loads(file.read_bytes())
             users, data = content["users"], content["user_data"]
             pairs = [(str(name), data[name]["x"], data[name]["y"]) for name in users]
+            counts = content.get("num_samples")
         except OSError as error:
             raise DataError(f"{file} cannot be read: {error.strerror}") from None
         except (ValueError, RecursionError) as error:
             raise DataError(f"{file} is not whole JSON: {error}") from None
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, AttributeError) as error:
             raise DataError(f"{file} is not a file of LEAF's: users and user_data do not fit ({error!r})") from None
         for name, x, y in pairs:
             if not isinstance(x, list) or not isinstance(y, list) or len(x) != len(y):
                 raise DataError(f"{file}: user {name} must have as many x as y")
+        if len(set(users)) != len(users) or set(users) != set(data):
+            raise DataError(f"{file}: users must name each user of user_data, once")
+        if counts is not None and counts != [len(y) for _, _, y in pairs]:
+            raise DataError(f"{file}: num_samples does not fit user_data: it may be cut off, make it again")
+        for name, x, y in pairs:
             yield LeafUser(file, file.parent.name, name, x, y)

@@ -12,7 +12,7 @@ from filfl.data.characters import ALPHABET, WINDOW, Rows, apart, encode
 from filfl.data.federated import FederatedData
 from filfl.data.leaf import leaf_files
 from filfl.data.roles import Role, leaf_roles, parse_leaf, parse_speeches, speech_roles
-from filfl.data.sources import draw_clients, find_source, log
+from filfl.data.sources import draw_clients, find_source, log, not_tested
 from filfl.errors import DataError
 from filfl.options import Count, Share
 
@@ -65,6 +65,8 @@ class Shakespeare(Dataset):
         kept = [role.at_most(self.most) for role in (*clients, *without)]
         train, owners = _joined([role.train for role in kept])
         test, test_owners = _joined([role.test for role in kept])
+        untested = not_tested(train[:, :WINDOW], test[:, :WINDOW], source.name)
+        train, owners = train[untested], owners[untested]
         data = FederatedData.from_arrays(
             # int8 until the batch; uint8 would be taken for pixels.
             train[:, :WINDOW],
@@ -75,7 +77,7 @@ class Shakespeare(Dataset):
             validation=self.validation,
             seed=seed,
         )
-        return replace(data, classes=len(ALPHABET), names=tuple(role.name for role in clients))
+        return replace(data, classes=len(ALPHABET), names=tuple(kept[k].name for k in np.unique(owners)))
 
     def _from_leaf(self, folder: Path) -> tuple[list[Role], list[str]]:
         files = leaf_files(folder)

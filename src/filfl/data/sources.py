@@ -3,6 +3,7 @@
 import logging
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,3 +40,11 @@ def draw_clients(total: int, wanted: int | None, seed: int) -> NDArray[np.int64]
     if wanted > total:
         raise DataError(f"data.clients must be between 1 and the {total} clients of the source (got {wanted})")
     return np.sort(stream(seed, SETUP, "clients").permutation(total)[:wanted])
+
+
+def not_tested(x: NDArray[Any], test_x: NDArray[Any], source: str) -> NDArray[np.bool_]:
+    """Which samples are no copies of a test sample; how many are is said."""
+    tests = {row.tobytes() for row in test_x}
+    kept = np.fromiter((row.tobytes() not in tests for row in x), dtype=bool, count=len(x))
+    say_left_out(int((~kept).sum()), f"training samples of {source} are test samples too and were dropped")
+    return kept
