@@ -29,7 +29,8 @@ def test_arrays(blobs: filfl.FederatedData, tmp_path: Path) -> None:
 def test_text(tmp_path: Path) -> None:
     with gzip.open(tmp_path / "roles.jsonl.gz", "wt") as file:
         for k in range(4):
-            print(json.dumps({"play": "p", "role": str(k), "n": 0, "text": f"word {k} " * 300}), file=file)
+            text = "".join(np.random.default_rng(k).choice(list("abcde "), size=2000))
+            print(json.dumps({"play": "p", "role": str(k), "n": 0, "text": text}), file=file)
     (tmp_path / "v.txt").write_text("To filter, or not to filter, that is the question. " * 20)
     config = {"rounds": 1, "data.name": "shakespeare", "data.path": str(tmp_path / "roles.jsonl.gz"), "selection.k": 2}
     config |= {"data.min_chars": 1, "data.most": 5, "model.name": "lstm", "model.hidden": 4, "model.layers": 1}
