@@ -28,8 +28,8 @@ from filfl.rng import stream
 from filfl.round import filfl_round
 from filfl.selection.random import Random
 from filfl.server import FilFL, State
-from filfl.simulation.run import one_thread
 from filfl.simulation.serial import SerialClients
+from filfl.simulation.setup import one_thread
 from filfl.weights import FlatModel
 
 CLIENTS, SAMPLES, K, EPOCHS, BATCH, LR = 100, 50, 10, 2, 16, 0.1

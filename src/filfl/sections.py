@@ -74,7 +74,11 @@ class Checkpoint:
 class Execution:
     """Where the clients run."""
 
-    mode: Literal["auto", "serial"] = "auto"
-    """serial: one client after the other. auto is that too, as long as there is no other."""
+    mode: Literal["auto", "serial", "vectorized", "processes"] = "auto"
+    """serial: one client after the other. vectorized: many clients in one batched computation. processes: in worker
+    processes. auto chooses by the model, never by how busy the machine is."""
+    workers: Count | None = None
+    """How many clients train, and how many candidates of a filter are judged, at a time; unset is one a core. The
+    result does not depend on it."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:1, ..."""

@@ -1,27 +1,25 @@
 """A whole federated run on one machine: `filfl.simulate`."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import safetensors.torch
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from filfl.clients import Job
 from filfl.config import Config
 from filfl.data import FederatedData
 from filfl.data.filter_file import with_filter_file
-from filfl.errors import ConfigError, DataError, PluginError, only_from_python
-from filfl.evaluation import Loss, Metric, accuracy, cross_entropy, mean_loss, mean_squared_error, score
+from filfl.errors import ConfigError, DataError, only_from_python
+from filfl.evaluation import Loss, Metric, accuracy, cross_entropy, mean_squared_error, score
 from filfl.experiment import Experiment, override
 from filfl.filtering import FILTERS, Filter
-from filfl.filtering.judges import JUDGES, LossOf
-from filfl.filtering.reward import AverageReward
-from filfl.rng import SETUP, stream, torch_seeded
+from filfl.filtering.judges import JUDGES
 from filfl.runs import Callback, finished, open_store, read_run, run_rounds
 from filfl.runs.files import to_json
 from filfl.runs.store import MODEL
@@ -29,10 +27,11 @@ from filfl.runs.summary import summarize
 from filfl.selection import Selects
 from filfl.selection.own import OwnSelection
 from filfl.server import FilFL, State
-from filfl.simulation.serial import SerialClients, samples_on
+from filfl.simulation.executors import open_clients
+from filfl.simulation.rewards import make_reward
+from filfl.simulation.serial import samples_on
+from filfl.simulation.setup import network, one_thread, pick_device, try_once
 from filfl.weights import FlatModel, Weights
-
-EXECUTORS = {"auto": SerialClients, "serial": SerialClients}
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,10 @@ def simulate(
     config.check_against(data)
     device = pick_device(config.execution.device)
     with one_thread():
-        net = _network(config, data, model, device)
+        build = partial(
+            network, model or partial(config.model.build, data.sample_shape, data.classes), config.seed, device
+        )
+        net = build()
         start = State(net.weights())
         loss = loss or (cross_entropy if data.classes else mean_squared_error)
         metrics = {"accuracy": accuracy} if metrics is None and data.classes else metrics or {}
@@ -104,35 +106,12 @@ def simulate(
         filter_set = samples_on(net, data, filter_data.filter_x, filter_data.filter_y)
         test_set = samples_on(net, data, data.test_x, data.test_y)
 
-        def reward(trained: Mapping[int, Tensor], w_t: Weights, judged: LossOf | None) -> AverageReward:
-            def loss_on_V(vector: Tensor) -> float:
-                return mean_loss(net, Weights(vector, w_t.integers), filter_set, loss)
-
-            return AverageReward(trained, judged or loss_on_V, w_t.vector if config.filter.empty == "global" else None)
-
         def test(w: Weights) -> dict[str, Any]:
             test_loss, scores = score(net, w, test_set, loss, metrics)
             return {"test_accuracy": scores.get("accuracy"), "test_loss": test_loss, "metrics": scores}
 
         first, _ = next(test_set.chunks())
-        _fits(test, start.w, f"{first.dtype}".removeprefix("torch.") + f"{list(first.shape)}")
-        fl = FilFL(
-            seed=config.seed,
-            num_clients=data.num_clients,
-            clients=EXECUTORS[config.execution.mode](data, net, loss),
-            layout=net.layout,
-            availability=config.availability,
-            filter=filter or FILTERS.get(config.filter.name),
-            reward=reward,
-            judge=JUDGES.get(config.filter.data),
-            when=config.filter.when,
-            h=config.filter.period,
-            n=config.filter.cap,
-            selection=selection or config.selection,
-            K=config.selection.k,
-            job=lambda t: _job(config, t),
-            aggregation=config.aggregation,
-        )
+        try_once(test, start.w, f"{first.dtype}".removeprefix("torch.") + f"{list(first.shape)}")
         directory = Path(out) if out is not None else None
         fingerprint = _fingerprint(config, data, net, start.w) if directory else ""
         if directory and resume and (summary := finished(directory, fingerprint)):
@@ -140,11 +119,29 @@ def simulate(
             records = read_run(directory).records
             summary = {**summarize(records), **summary}
             return Result(config, records, summary, net.module, directory, already_finished=True)
-        clients = data.describe()
         opened = (
-            open_store(directory, config, clients, fingerprint, device, resume, say) if directory else nullcontext()
+            open_store(directory, config, data.describe(), fingerprint, device, resume, say)
+            if directory
+            else nullcontext()
         )
-        with opened as store:
+        with opened as store, open_clients(config, data, net, loss, build, say) as clients:
+            fl = FilFL(
+                seed=config.seed,
+                num_clients=data.num_clients,
+                clients=clients,
+                layout=net.layout,
+                availability=config.availability,
+                filter=filter or FILTERS.get(config.filter.name),
+                reward=make_reward(config.filter, net, filter_set, loss),
+                judge=JUDGES.get(config.filter.data),
+                when=config.filter.when,
+                h=config.filter.period,
+                n=config.filter.cap,
+                selection=selection or config.selection,
+                K=config.selection.k,
+                job=lambda t: _job(config, t),
+                aggregation=config.aggregation,
+            )
             every = config.evaluate.every
             watchers = [_say_when_nobody_trains(say), *callbacks]
             state, records = run_rounds(fl, start, config.rounds, test, every, watchers, store)
@@ -166,32 +163,6 @@ def _say_when_nobody_trains(say: Callable[[str], None]) -> Callback:
             say(f"round {record['round']}: every update was refused; client {k}: {reason}")
 
     return watch
-
-
-def pick_device(name: str) -> torch.device:
-    """The device of this name; "auto" is CUDA where there is one."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise ConfigError(f'execution.device = "{name}" cannot be used here: {reason}') from None
-    if device.type not in ("cpu", "cuda"):
-        raise ConfigError(f'execution.device must be auto, cpu, cuda or cuda:N (got "{name}")')
-    return device
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Let torch compute with one thread, so that sums do not depend on the number of cores; then put it back."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _config(
@@ -222,34 +193,6 @@ def _config(
     if isinstance(made.selection, OwnSelection) and selection is None:
         raise only_from_python("selection.name", "own", "selection")
     return made
-
-
-def _network(
-    config: Config, data: FederatedData, model: Callable[[], nn.Module] | None, device: torch.device
-) -> FlatModel:
-    """The network with its initial weights w_1, which depend on the seed alone."""
-    with torch_seeded(stream(config.seed, SETUP, "initial-weights"), device):
-        if isinstance(model, nn.Module):
-            raise PluginError("model must be a function that makes a new module: write model=lambda: nn.Linear(8, 3)")
-        try:
-            module = model() if model else config.model.build(data.sample_shape, data.classes)
-        except (RuntimeError, MemoryError, TypeError, ValueError) as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise PluginError(f"the model cannot be made: {reason}") from error
-        if not isinstance(module, nn.Module):
-            raise PluginError(f"model must be a function that makes an nn.Module (got {type(module).__name__})")
-        return FlatModel(module, device)
-
-
-def _fits(test: Callable[[Weights], Mapping[str, Any]], w: Weights, kind: str) -> None:
-    """Try the model on the test set once, so that a model that does not fit the data is said before any round."""
-    try:
-        test(w)
-    except Exception as error:
-        raise PluginError(
-            f"the model, the loss or a metric does not fit the data (a batch of {kind}): "
-            f"{type(error).__name__}: {error}"
-        ) from error
 
 
 def _job(config: Config, t: int) -> Job:

@@ -1,0 +1,64 @@
+"""What a run needs before its first round: a device, a network on it, and the knowledge that they fit the data."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from filfl.errors import ConfigError, PluginError
+from filfl.rng import SETUP, stream, torch_seeded
+from filfl.weights import FlatModel, Weights
+
+
+def pick_device(name: str) -> torch.device:
+    """The device of this name; "auto" is CUDA where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f'execution.device = "{name}" cannot be used here: {reason}') from None
+    if device.type not in ("cpu", "cuda"):
+        raise ConfigError(f'execution.device must be auto, cpu, cuda or cuda:N (got "{name}")')
+    return device
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch compute with one thread, so that sums do not depend on the number of cores; then put it back."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def network(make: Callable[[], nn.Module], seed: int, device: torch.device) -> FlatModel:
+    """The network with its initial weights w_1, which depend on the seed alone."""
+    with torch_seeded(stream(seed, SETUP, "initial-weights"), device):
+        if isinstance(make, nn.Module):
+            raise PluginError("model must be a function that makes a new module: write model=lambda: nn.Linear(8, 3)")
+        try:
+            module = make()
+        except (RuntimeError, MemoryError, TypeError, ValueError) as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise PluginError(f"the model cannot be made: {reason}") from error
+        if not isinstance(module, nn.Module):
+            raise PluginError(f"model must be a function that makes an nn.Module (got {type(module).__name__})")
+        return FlatModel(module, device)
+
+
+def try_once(test: Callable[[Weights], Mapping[str, Any]], w: Weights, kind: str) -> None:
+    """Try the model on the test set once, so that a model that does not fit the data is said before any round."""
+    try:
+        test(w)
+    except Exception as error:
+        raise PluginError(
+            f"the model, the loss or a metric does not fit the data (a batch of {kind}): "
+            f"{type(error).__name__}: {error}"
+        ) from error
