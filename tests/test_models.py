@@ -8,7 +8,7 @@ from torch import nn
 import filfl
 from filfl.errors import ConfigError
 from filfl.models.base import Model
-from filfl.models.cnn import LeafCNN, SmallCNN
+from filfl.models.cnn import Halve, LeafCNN, SmallCNN
 from filfl.models.linear import Linear
 from filfl.models.resnet import Block, ResNet18, SmallResNet
 
@@ -38,12 +38,22 @@ def test_leaf_cnn_is_leafs() -> None:
         *([62, 2048], [62]),
     ]
     assert num_weights(net) == 6_603_710
-    layers = (nn.Conv2d, nn.MaxPool2d, nn.Linear)
+    layers = (nn.Conv2d, Halve, nn.Linear)
     assert shapes(net, layers, torch.zeros(2, 1, 28, 28)) == [
         *([32, 28, 28], [32, 14, 14]),
         *([64, 14, 14], [64, 7, 7]),
         *([2048], [62]),
     ]
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 8, 6), (1, 1, 7, 5), (4, 2, 2, 3)])
+def test_pooling_is_the_same_with_and_without_a_gradient(shape: tuple[int, ...]) -> None:
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    expected = nn.functional.max_pool2d(x, 2)
+    assert torch.equal(Halve()(x), expected)
+    with torch.no_grad():
+        assert torch.equal(Halve()(x), expected)
+        assert torch.equal(Halve()(x.to(memory_format=torch.channels_last)), expected)
 
 
 def test_leaf_cnn_computes_what_leafs_does() -> None:

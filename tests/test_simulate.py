@@ -222,7 +222,7 @@ def test_losses_are_asked_on_validation_data_where_there_is_any() -> None:
     clients = SerialClients(data, model, cross_entropy)
     assert data.offsets[2] == data.train_ends[1], "client 1 has too few samples to put any aside"
     for k, (start, stop) in {0: (data.train_ends[0], data.offsets[1]), 1: (data.offsets[1], data.offsets[2])}.items():
-        part = clients._samples.part(start, stop)
+        part = clients.samples.part(start, stop)
         expected = mean_loss(model, model.weights(), part, cross_entropy)
         assert clients.losses([k], model.weights(), "validation")[k] == expected
 

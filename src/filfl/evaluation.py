@@ -88,7 +88,10 @@ def full_gradient(model: FlatModel, weights: Weights, samples: Samples, loss: Lo
     """The gradient of the mean loss over all the samples, as a flat vector."""
     model.load(weights)
     model.module.eval()
-    model.gradient.zero_()
+    total = torch.zeros_like(model.vector[: model.layout.num_trained])
     for x, y in samples.chunks():
-        torch.autograd.backward(loss(model.module(x), y) * (len(y) / len(samples)))
-    return model.gradient.clone()
+        gradients = torch.autograd.grad(
+            loss(model.module(x), y) * (len(y) / len(samples)), model.trained, materialize_grads=True
+        )
+        total += torch.cat([gradient.flatten() for gradient in gradients])
+    return total

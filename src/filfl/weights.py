@@ -97,6 +97,18 @@ class Layout:
         )
 
     @property
+    def places(self) -> list[Entry]:
+        """Where the trained parameters lie, in the order of the vector; tied ones once."""
+        trained = {(e.start, e.stop): e for e in reversed(self.entries) if not e.integer and e.stop <= self.num_trained}
+        return [trained[place] for place in sorted(trained)]
+
+    def views(self, stack: Tensor) -> list[Tensor]:
+        """Trained parameters [..., num_trained] by places, [..., *shape] each, without a copy."""
+        sizes = [entry.stop - entry.start for entry in self.places]
+        parts = zip(self.places, torch.split(stack, sizes, dim=-1), strict=True)
+        return [part.view(*stack.shape[:-1], *entry.shape) for entry, part in parts]
+
+    @property
     def num_bytes(self) -> int:
         """What one model weighs on the wire, without the transport's own overhead."""
         places = {(e.integer, e.start): (e.stop - e.start) * e.dtype.itemsize for e in self.entries}
@@ -132,17 +144,13 @@ class Layout:
 
 
 class FlatModel:
-    """A module whose parameters and buffers are views into one flat vector, and its gradients into another.
-
-    Loading weights is one copy, and a step of SGD one addition, however many layers there are.
-    """
+    """A module whose parameters and buffers are views into one flat vector: loading weights is one copy."""
 
     def __init__(self, module: nn.Module, device: torch.device) -> None:
         self.module = module.to(device)
         self.device = device
         self.layout = Layout.of(module)
         self._weights = self.layout.empty(device)
-        self.gradient = torch.zeros(self.layout.num_trained, dtype=self.layout.dtype, device=device)
         self._integer_buffers: list[tuple[Entry, Tensor]] = []
         # Buffers that are no part of the state must not carry anything from one client to the next.
         self._scratch = [(b, b.clone()) for b in module.buffers() if id(b) not in _ids(module)]
@@ -156,8 +164,8 @@ class FlatModel:
             view = entry.of(self._weights)
             view.copy_(tensor.detach())
             tensor.data = view
-            if tensor.requires_grad:
-                tensor.grad = self.gradient[entry.start : entry.stop].view(entry.shape)
+        self.trained: list[Tensor] = [state[entry.name] for entry in self.layout.places]
+        """The parameters that train, in the order of the vector."""
 
     @property
     def vector(self) -> Tensor:

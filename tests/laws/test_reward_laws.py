@@ -1,6 +1,8 @@
 """The reward of the real system: running sums, memory, and its rules."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from filfl.filtering import dgf, opt
+from filfl.filtering import Filtering, dgf, opt, rgf
 from filfl.filtering.reward import AverageReward
 
 subsets = st.lists(st.frozensets(st.integers(0, 5), min_size=1), min_size=1, max_size=30)
@@ -47,6 +49,65 @@ def test_a_huge_client_does_not_take_the_digits_of_the_others() -> None:
     R(frozenset(weights))
     R(frozenset(range(5)))  # one step from the set before: subtracting 1e12 would leave 0
     assert means[1] == pytest.approx(3e-6)
+
+
+@given(subsets, st.permutations(range(6)), st.integers(0, 1000), st.sampled_from([0, 3, 10]))
+def test_a_mean_does_not_depend_on_the_way_to_it(
+    asked: list[frozenset[int]], order: list[int], seed: int, spread: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    scales = 10.0 ** rng.integers(-spread, spread + 1, size=6)
+    weights = {k: torch.tensor(rng.normal(size=7) * scales[k], dtype=torch.float32) for k in range(6)}
+
+    def means(sets: list[frozenset[int]]) -> dict[frozenset[int], bytes]:
+        seen: list[bytes] = []
+        R = AverageReward(weights, lambda w: float(seen.append(w.numpy().tobytes()) or 0))
+        distinct = list(dict.fromkeys(sets))
+        for subset in distinct:
+            R(subset)
+        return dict(zip(distinct, seen, strict=True))
+
+    other_way = sorted(asked, key=lambda subset: [order[k] for k in sorted(subset)])
+    assert means(asked) == means(other_way)
+
+
+@given(st.integers(1, 9), st.integers(1, 20), st.integers(0, 1000), st.booleans())
+def test_looking_ahead_changes_no_decision_and_no_count(n: int, at_once: int, seed: int, by_chance: bool) -> None:
+    rng = np.random.default_rng(seed)
+    weights = {k: torch.tensor(rng.normal(size=3)) for k in range(n)}
+    together: list[int] = []
+
+    def each(work: Callable[[int], Any], sets: list[int]) -> list[Any]:
+        together.append(len(sets))
+        return [work(members) for members in sets]
+
+    def loss(w: torch.Tensor) -> float:
+        return float(w.norm())
+
+    def found(R: AverageReward) -> tuple[Filtering, int]:
+        filter = rgf if by_chance else dgf
+        return filter(list(weights), R, np.random.default_rng(seed)), R.evaluations
+
+    plain = found(AverageReward(weights, loss))
+    assert found(AverageReward(weights, loss, at_once=at_once, each=each)) == plain
+    if n > 1 and at_once > 1:
+        levels = max(1, int(np.log2((at_once + 2) / 2)))  # 2 sets for this step, 4 more for the next, 8 more, ...
+        steps_at_a_time = -(-(n - 1) // levels)
+        assert sum(size > 1 for size in together) <= steps_at_a_time
+
+
+def test_opt_evaluates_as_many_sets_at_a_time_as_it_may() -> None:
+    weights = {k: torch.tensor([float(k)]) for k in range(5)}
+    together: list[int] = []
+
+    def each(work: Callable[[int], Any], sets: list[int]) -> list[Any]:
+        together.append(len(sets))
+        return [work(members) for members in sets]
+
+    R = AverageReward(weights, lambda w: float((w - 2.5).abs()), at_once=8, each=each)
+    assert opt(list(weights), R) == opt(list(weights), AverageReward(weights, lambda w: float((w - 2.5).abs())))
+    assert together == [8, 8, 8, 7]
+    assert R.evaluations == 31
 
 
 class Counting(torch.Tensor):

@@ -39,8 +39,8 @@ def _admit(answer: Update | Failure, layout: Layout, device: torch.device) -> Ad
         raise Mismatch(f"the weights have dtype {weights.vector.dtype} instead of {layout.dtype}")
     if tuple(weights.integers.shape) != (layout.num_integers,) or weights.integers.dtype != torch.int64:
         raise Mismatch(f"the integer buffers are not {layout.num_integers} numbers of dtype torch.int64")
-    finite = torch.isfinite(weights.vector)
-    if not finite.all():
+    # One value that is not finite makes the sum so too; a sum may also overflow, hence the second look.
+    if not weights.vector.sum().isfinite() and not (finite := weights.vector.isfinite()).all():
         where = int((~finite).nonzero()[0])
         entry = next(e for e in layout.entries if not e.integer and e.start <= where < e.stop)
         raise Mismatch(f"{entry.name} has a value that is not finite ({float(weights.vector[where])})")

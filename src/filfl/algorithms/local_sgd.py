@@ -37,28 +37,29 @@ def local_sgd(
 ) -> float:
     """Train `model` from w_t, one step of SGD for every batch of `steps`; returns the mean loss on the way.
 
-    The arithmetic is torch.optim.SGD's, on one flat vector; the momentum starts anew in every round.
+    The arithmetic is torch.optim.SGD's; the momentum starts anew in every round.
     """
     model.load(w_t)
     model.module.train()
     trained = model.layout.num_trained
-    w, w_start, gradient = model.vector[:trained], w_t.vector[:trained], model.gradient
+    w, w_start = model.vector[:trained], w_t.vector[:trained]
+    views = model.layout.views(w)
     velocity = None
     losses, sizes = [], []
     for index in steps:
         x, y = samples.batch(torch.from_numpy(index).to(model.device))
-        gradient.zero_()
         step_loss = loss(model.module(x), y)
-        torch.autograd.backward(step_loss)
+        # The gradients as they come out of the backward pass: gathering them in one vector would copy them all.
+        direction = list(torch.autograd.grad(step_loss, model.trained, materialize_grads=True))
         if weight_decay:
-            gradient.add_(w, alpha=weight_decay)
+            torch._foreach_add_(direction, views, alpha=weight_decay)
         if (penalty := algorithm.penalty_gradient(w, w_start)) is not None:
-            gradient.add_(penalty)
-        direction = gradient
+            torch._foreach_add_(direction, model.layout.views(penalty))
         if momentum:
-            velocity = gradient.clone() if velocity is None else velocity.mul_(momentum).add_(gradient)
-            direction = velocity
-        w.add_(direction, alpha=-lr)
+            if velocity is not None:
+                torch._foreach_add_(direction, velocity, alpha=momentum)
+            velocity = direction
+        torch._foreach_add_(views, direction, alpha=-lr)
         losses.append(step_loss.detach())
         sizes.append(len(index))
     return float(torch.stack(losses).double().cpu() @ torch.tensor(sizes, dtype=torch.float64)) / sum(sizes)

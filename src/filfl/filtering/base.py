@@ -1,9 +1,10 @@
 """What a filter is: clients and a reward in, the clients to keep out."""
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from itertools import islice
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -50,3 +51,14 @@ def checked(clients: Sequence[Client], reward: Reward[Client]) -> tuple[list[Cli
         return value
 
     return ground, finite
+
+
+def expect(reward: Reward[Client], subsets: Iterator[frozenset[Client]]) -> None:
+    """Tell a reward which sets may be asked for next, the next one first.
+
+    One that can evaluate several sets `at_once` then does so, unless it has the next one already. That changes no
+    decision; any other reward is evaluated set by set, as it is asked.
+    """
+    at_once = getattr(reward, "at_once", 1)
+    if at_once > 1 and (sets := list(islice(subsets, at_once))):
+        cast(Any, reward).expect(sets)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from filfl.filtering.base import Client, Filtering, Reward, Step, checked
+from filfl.filtering.base import Client, Filtering, Reward, Step, checked, expect
 
 MOST = 20
 """Above this many clients, 2^n - 1 evaluations are refused."""
@@ -19,10 +19,16 @@ def opt(clients: Sequence[Client], reward: Reward[Client], rng: np.random.Genera
             f"opt tries all 2^n - 1 subsets and takes at most {MOST} clients (got {n}); "
             f"set filter.cap to {MOST} or less, or use dgf or rgf"
         )
+
+    def subset(step: int) -> frozenset[Client]:
+        mask = step ^ (step >> 1)  # Gray code: each subset differs from the one before by one client
+        return frozenset(u for i, u in enumerate(ground) if mask >> i & 1)
+
     best, best_rank = 0, None
     for step in range(1, 2**n):
-        mask = step ^ (step >> 1)  # Gray code: each subset differs from the one before by one client
-        value = R(frozenset(u for i, u in enumerate(ground) if mask >> i & 1))
+        expect(reward, map(subset, range(step, 2**n)))
+        value = R(subset(step))
+        mask = step ^ (step >> 1)
         # Reversed, so that of two subsets of one size the one with the earlier clients ranks higher.
         earlier = int(f"{mask:0{n}b}"[::-1], 2)
         rank = (value, -mask.bit_count(), earlier)

@@ -5,11 +5,11 @@ Federated Learning. ECAI 2024. The double greedy itself is Buchbinder, Feldman, 
 Linear Time (1/2)-Approximation for Unconstrained Submodular Maximization. SIAM J. Comput. 2015.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from filfl.filtering.base import Client, Filtering, Reward, Step, checked
+from filfl.filtering.base import Client, Filtering, Reward, Step, checked, expect
 
 
 def dgf(clients: Sequence[Client], reward: Reward[Client], rng: np.random.Generator | None = None) -> Filtering:
@@ -44,6 +44,7 @@ def _greedy(
     R_Y = R(Y) if n else R_X
     trace = []
     for i, u in enumerate(ground, start=1):  # lines 2-3
+        expect(reward, outcomes(X, Y, ground[i - 1 : -1]))
         R_X_with = R(X | {u}) if i < n else R_Y
         R_Y_without = R(Y - {u}) if i < n else R_X
         a = R_X_with - R_X  # line 4
@@ -56,3 +57,14 @@ def _greedy(
             Y, R_Y = Y - {u}, R_Y_without  # line 15
         trace.append(Step(u, a, b, p, kept))
     return Filtering(kept=tuple(step.client for step in trace if step.kept), trace=tuple(trace))
+
+
+def outcomes(X: frozenset[Client], Y: frozenset[Client], following: Sequence[Client]) -> Iterator[frozenset[Client]]:
+    """The sets that the next steps may ask for, nearest first: those of this step, then those of the following one
+    whether u is kept or not, and so on. All but the first two may turn out not to be needed."""
+    states = [(X, Y)]
+    for u in following:
+        for X, Y in states:
+            yield X | {u}
+            yield Y - {u}
+        states = [state for X, Y in states for state in ((X | {u}, Y), (X, Y - {u}))]

@@ -1,9 +1,10 @@
 """The reward of the real system: Eq. (3) of the paper, R(S) = c - F_V(mean of the weights of S)."""
 
 import math
-from collections.abc import Callable, Mapping
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -11,20 +12,20 @@ if TYPE_CHECKING:
 C = 10.0
 """The constant that the authors ran with. A ratio of rewards only means something when they are not negative."""
 
-ANCHORS = 4
-"""How many sums are kept to go on from: X, Y and one step beyond each."""
+ODD = 2.0**8
+"""A client whose largest weight is this many times that of the median client, or this many times smaller, is a giant
+or a dwarf. Sets with giants, and sets of dwarfs alone, are summed anew: running sums are made for the others' size."""
 
-RECOMPUTE = 1e6
-"""A sum whose past was this much larger than itself has lost digits to cancellation, and is made anew."""
+PIECE = 1 << 17
+"""Weights that are added at a time: what they need on the way stays in the cache."""
 
 
 @dataclass(frozen=True, eq=False)
-class _Anchor:
-    """The sum of the weights of one set. `peak` is the largest weight scale that its arithmetic went through."""
+class _Sum:
+    """The sum of the weights of one set."""
 
     members: int
     total: "Tensor"
-    peak: float
 
 
 class AverageReward:
@@ -32,9 +33,13 @@ class AverageReward:
 
     R({}) is 0, or, where `empty` gives weights that stand for nobody, the reward of those.
 
-    Sets are bit masks over the clients. The float64 sum of a set is made from the nearest of the few sets seen
-    last by adding and subtracting the clients that differ: one O(d) step for a greedy filter. Rewards are
-    remembered; `evaluations` counts the sets whose loss was computed.
+    Sets are bit masks over the clients. The sum of a set is made from the nearest of the few sets seen last, by adding
+    and subtracting the clients that differ: one O(d) step for a greedy filter. Weights are brought to multiples of one
+    small power of two before they are added in float64. That makes every sum exact, so that it does not depend on the
+    way it was come by: on what was evaluated before, or ahead of its time. Rewards are remembered; `evaluations` counts
+    the sets that were asked for.
+
+    `at_once` sets can be evaluated at a time, by `each`, a parallel `map`.
     """
 
     def __init__(
@@ -43,65 +48,95 @@ class AverageReward:
         loss: "Callable[[Tensor], float]",
         empty: "Tensor | None" = None,
         c: float = C,
+        at_once: int = 1,
+        each: Callable[[Callable[[int], Any], Iterable[int]], Iterable[Any]] = map,
     ) -> None:
         self.evaluations = 0
+        self.at_once = at_once
+        self._each = each
         self._weights = list(weights.values())
         self._bit = {k: i for i, k in enumerate(weights)}
-        self._scale = [float(w.abs().max()) if w.numel() else 0.0 for w in self._weights]
         self._loss = loss
         self._c = c
         self._empty = empty
         self._memo = {0: 0.0} if empty is None else {}
-        self._anchors: list[_Anchor] = []
+        self._ahead: dict[int, float] = {}
+        self._sums: list[_Sum] = []
+        scales = [float(w.abs().max()) if w.numel() else 0.0 for w in self._weights]
+        middle = statistics.median([scale for scale in scales if math.isfinite(scale)] or [0.0])
+        self._giants = sum(1 << i for i, scale in enumerate(scales) if not scale <= ODD * middle)
+        self._dwarfs = sum(1 << i for i, scale in enumerate(scales) if scale < middle / ODD)
+        # |sum| <= n * ODD * middle < 2^52 quanta: float64 holds every such multiple exactly.
+        self._quantum = 2.0 ** (math.frexp(ODD * middle * len(scales))[1] - 52) if middle else 1.0
 
     def knows(self, subset: frozenset[int]) -> bool:
-        """Whether this set was evaluated before."""
+        """Whether the reward of this set costs nothing more."""
         return self._members(subset) in self._memo
 
     def __call__(self, subset: frozenset[int]) -> float:
         members = self._members(subset)
         if members not in self._memo:
+            self._evaluate([members])
             self.evaluations += 1
-            self._memo[members] = self._cut(self._loss(self._mean(members)))
+            self._memo[members] = self._ahead.pop(members)
         return self._memo[members]
+
+    def expect(self, subsets: Sequence[frozenset[int]]) -> None:
+        """Evaluate sets that may be asked for next, in parallel, unless the first is at hand. They count only once they
+        are asked for."""
+        sets = [self._members(subset) for subset in subsets]
+        if sets[0] not in self._memo and sets[0] not in self._ahead:
+            self._evaluate(sets)
+
+    def _evaluate(self, sets: list[int]) -> None:
+        new = [members for members in dict.fromkeys(sets) if members not in self._memo and members not in self._ahead]
+        for members, (reward, total) in zip(new, self._each(self._reward, new) if new else (), strict=True):
+            self._ahead[members] = reward
+            if total is not None:
+                self._sums = [total, *self._sums][: 2 * max(self.at_once, 2)]
 
     def _members(self, subset: frozenset[int]) -> int:
         return sum(1 << self._bit[k] for k in subset)
 
-    def _cut(self, loss: float) -> float:
-        return max(0.0, self._c - loss) if math.isfinite(loss) else 0.0
+    def _reward(self, members: int) -> tuple[float, _Sum | None]:
+        total = self._sum(members) if members else None
+        if total is None:
+            assert self._empty is not None
+            vector = self._empty
+        else:
+            vector = (total.total / members.bit_count()).to(self._weights[0].dtype)
+        loss = self._loss(vector)
+        reward = max(0.0, self._c - loss) if math.isfinite(loss) else 0.0
+        return reward, None if self._odd(members) else total
 
-    def _mean(self, members: int) -> "Tensor":
-        """The mean weights of a set, in the clients' own dtype."""
-        if members == 0 and self._empty is not None:
-            return self._empty
-        anchor = self._sum(members)
-        self._anchors = [anchor, *self._anchors][:ANCHORS]
-        return (anchor.total / members.bit_count()).to(self._weights[0].dtype)
+    def _odd(self, members: int) -> bool:
+        """Whether a set's sum stands for itself: no other is made out of it, or it out of another."""
+        return bool(members & self._giants) or not members & ~self._dwarfs
 
-    def _sum(self, members: int) -> _Anchor:
-        """The sum of a set, out of the nearest anchor where that saves work and no digits were lost."""
-        scale = sum(self._scale[i] for i in _bits(members))
-        near = min(self._anchors, key=lambda anchor: (anchor.members ^ members).bit_count(), default=None)
+    def _sum(self, members: int) -> _Sum:
+        """The sum of a set, out of the nearest one at hand where that saves work."""
+        first, *others = _bits(members)
+        if self._odd(members):
+            total = self._weights[first].double().clone()  # double() alone is no copy where it is double already
+            for i in others:
+                total += self._weights[i]
+            return _Sum(members, total)
+        near = min(self._sums, key=lambda known: (known.members ^ members).bit_count(), default=None)
         if near is None or (near.members ^ members).bit_count() >= members.bit_count():
-            return self._sum_anew(members, scale)
-        self._anchors.remove(near)
-        self._anchors.insert(0, near)  # used last, dropped last
-        if near.peak > RECOMPUTE * scale:
-            return self._sum_anew(members, scale)
+            near = _Sum(0, 0 * self._weights[first].double())
         total = near.total.clone()
         for i in _bits(near.members & ~members):
-            total -= self._weights[i]
+            self._add(total, i, -1)
         for i in _bits(members & ~near.members):
-            total += self._weights[i]
-        return _Anchor(members, total, max(near.peak, scale))
+            self._add(total, i, 1)
+        return _Sum(members, total)
 
-    def _sum_anew(self, members: int, scale: float) -> _Anchor:
-        first, *others = _bits(members)
-        total = self._weights[first].double().clone()  # double() alone is no copy where it is double already
-        for i in others:
-            total += self._weights[i]
-        return _Anchor(members, total, scale)
+    def _add(self, total: "Tensor", i: int, sign: int) -> None:
+        """total += sign * w_i, with w_i brought to multiples of the quantum."""
+        weights = self._weights[i]
+        for start in range(0, len(weights), PIECE):
+            piece = weights[start : start + PIECE].to(total.dtype, copy=True)
+            total[start : start + PIECE].add_(piece.mul_(1 / self._quantum).round_(), alpha=sign * self._quantum)
 
 
 def _bits(members: int) -> list[int]:

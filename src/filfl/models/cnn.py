@@ -6,7 +6,9 @@ Caldas et al.: LEAF: A Benchmark for Federated Settings. 2018; the network for F
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
 
 from filfl.models.base import Model
 from filfl.models.images import image_shape
@@ -38,7 +40,30 @@ def _cnn(sample_shape: tuple[int, ...], channels: Sequence[int], hidden: int, cl
     before, height, width = image_shape(sample_shape, at_least=halved)
     layers: list[nn.Module] = []
     for after in channels:
-        layers += [nn.Conv2d(before, after, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)]
+        layers += [nn.Conv2d(before, after, 5, padding=2), nn.ReLU(), Halve()]
         before = after
     flat = before * (height // halved) * (width // halved)
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(flat, hidden), nn.ReLU(), nn.Linear(hidden, classes))
+    return _CNN(*layers, nn.Flatten(), nn.Linear(flat, hidden), nn.ReLU(), nn.Linear(hidden, classes))
+
+
+class _CNN(nn.Sequential):
+    """Trains with the channels last in memory: on a CPU the gradients of convolutions and pooling are faster so."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if torch.is_grad_enabled():
+            x = x.to(memory_format=torch.channels_last)
+        for layer in self:
+            x = layer(x)
+        return x
+
+
+class Halve(nn.Module):
+    """2 x 2 max pooling. Without a gradient, by comparing rows and then columns: the same maxima, and ten times faster
+    on a CPU than the pooling that also remembers where they were."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if torch.is_grad_enabled():
+            return functional.max_pool2d(x, 2)
+        height, width = x.shape[-2] // 2 * 2, x.shape[-1] // 2 * 2
+        rows = torch.maximum(x[..., 0:height:2, :width], x[..., 1:height:2, :width])
+        return torch.maximum(rows[..., 0::2], rows[..., 1::2])

@@ -1,14 +1,27 @@
 """Which executor opens the `Clients` door."""
 
+import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from typing import Literal
 
-from filfl.clients import Clients
+from torch import nn
+
+from filfl.clients import Clients, Job
 from filfl.config import Config
 from filfl.data import FederatedData
 from filfl.evaluation import Loss
 from filfl.simulation.serial import SerialClients
+from filfl.simulation.trial import why_not_batched
+from filfl.simulation.vectorized import VectorizedClients
 from filfl.weights import FlatModel
+
+Mode = Literal["auto", "serial", "vectorized", "processes"]
+
+SMALL = 300_000
+"""Up to so many weights the time of a step goes into starting its kernels, and clients are batched."""
+LONG = 100
+"""From so many clients trained in a run on, worker processes are worth their start of some seconds."""
 
 
 @contextmanager
@@ -18,10 +31,45 @@ def open_clients(
     net: FlatModel,
     loss: Loss,
     build: Callable[[], FlatModel],
+    job: Job,
+    workers: int,
     say: Callable[[str], None],
 ) -> Iterator[Clients]:
     """The simulated clients of a run, as `execution.mode` says, for as long as the run takes.
 
-    `build` makes another network like `net`, in this process or in another.
+    `build` makes another network like `net`, in this process or in another; `job` is that of any round.
     """
+    mode: Mode = config.execution.mode
+    if mode == "vectorized" and (reason := why_not_batched(data, net, loss, job)):
+        say(f'execution.mode = "vectorized" cannot be used here: {reason}. One client after the other instead.')
+        mode = "serial"
+    if mode == "auto":
+        mode = choose(config, data, net, loss, job)
+    if mode == "vectorized":
+        with closing(VectorizedClients(data, net, loss, workers)) as clients:
+            yield clients
+        return
     yield SerialClients(data, net, loss)
+
+
+def choose(config: Config, data: FederatedData, net: FlatModel, loss: Loss, job: Job) -> Mode:
+    """The rule of `auto`: what can be batched and is small is vectorized; of the rest, long runs go to processes.
+
+    It goes by the model and the config alone, since vectorized results differ in the last digits from the others.
+    Serial and processes agree to the bit.
+    """
+    on_cpu = net.device.type == "cpu"
+    small = net.layout.num_trained <= SMALL and not (on_cpu and slow_in_batches(net.module))
+    if small and why_not_batched(data, net, loss, job) is None:
+        return "vectorized"
+    return "processes" if on_cpu and config.rounds * config.selection.k >= LONG else "serial"
+
+
+def slow_in_batches(module: nn.Module) -> bool:
+    """Whether it has convolutions, which a CPU computes slower in groups than one by one."""
+    return any(isinstance(part, nn.modules.conv._ConvNd) for part in module.modules())
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

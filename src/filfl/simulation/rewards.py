@@ -9,18 +9,23 @@ from filfl.filtering.judges import LossOf
 from filfl.filtering.reward import AverageReward
 from filfl.sections import FilterOptions
 from filfl.server import CountedReward
-from filfl.weights import FlatModel, Weights
+from filfl.simulation.inference import Inference
+from filfl.weights import Weights
 
 
 def make_reward(
-    options: FilterOptions, net: FlatModel, filter_set: Samples, loss: Loss
+    options: FilterOptions, inference: Inference, filter_set: Samples, loss: Loss
 ) -> Callable[[Mapping[int, Tensor], Weights, LossOf | None], CountedReward]:
     """What `FilFL.reward` asks for."""
 
     def reward(trained: Mapping[int, Tensor], w_t: Weights, judged: LossOf | None) -> CountedReward:
         def loss_on_V(vector: Tensor) -> float:
-            return mean_loss(net, Weights(vector, w_t.integers), filter_set, loss)
+            with inference.network() as net:
+                return mean_loss(net, Weights(vector, w_t.integers), filter_set, loss)
 
-        return AverageReward(trained, judged or loss_on_V, w_t.vector if options.empty == "global" else None)
+        empty = w_t.vector if options.empty == "global" else None
+        if judged:  # messages to clients go out one by one
+            return AverageReward(trained, judged, empty)
+        return AverageReward(trained, loss_on_V, empty, at_once=inference.at_once, each=inference.each)
 
     return reward

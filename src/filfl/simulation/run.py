@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,8 @@ from filfl.runs.summary import summarize
 from filfl.selection import Selects
 from filfl.selection.own import OwnSelection
 from filfl.server import FilFL, State
-from filfl.simulation.executors import open_clients
+from filfl.simulation.executors import cores, open_clients
+from filfl.simulation.inference import Inference, how_many
 from filfl.simulation.rewards import make_reward
 from filfl.simulation.serial import samples_on
 from filfl.simulation.setup import network, one_thread, pick_device, try_once
@@ -124,7 +125,13 @@ def simulate(
             if directory
             else nullcontext()
         )
-        with opened as store, open_clients(config, data, net, loss, build, say) as clients:
+        workers = config.execution.workers or cores()
+        at_once = how_many(net, len(filter_set), workers)
+        with (
+            opened as store,
+            open_clients(config, data, net, loss, build, _job(config, 1), workers, say) as clients,
+            closing(Inference(net, build, at_once)) as inference,
+        ):
             fl = FilFL(
                 seed=config.seed,
                 num_clients=data.num_clients,
@@ -132,7 +139,7 @@ def simulate(
                 layout=net.layout,
                 availability=config.availability,
                 filter=filter or FILTERS.get(config.filter.name),
-                reward=make_reward(config.filter, net, filter_set, loss),
+                reward=make_reward(config.filter, inference, filter_set, loss),
                 judge=JUDGES.get(config.filter.data),
                 when=config.filter.when,
                 h=config.filter.period,

@@ -23,7 +23,7 @@ class SerialClients:
         self._data = data
         self._model = model
         self._loss = loss
-        self._samples = samples_on(model, data, data.x, data.y)
+        self.samples = samples_on(model, data, data.x, data.y)
 
     def train(self, ids: Sequence[int], weights: Weights, job: Job) -> dict[int, Update | Failure]:
         def train(k: int) -> Update:
@@ -63,11 +63,15 @@ class SerialClients:
             )
         return Update(self._model.weights(), len(samples), train_loss)
 
+    def span(self, k: int, split: Split) -> tuple[int, int]:
+        """Where a client's samples of a split lie; its training samples where the split is empty."""
+        start, middle, stop = (
+            int(i) for i in (self._data.offsets[k], self._data.train_ends[k], self._data.offsets[k + 1])
+        )
+        return (middle, stop) if split == "validation" and middle < stop else (start, middle)
+
     def _part(self, k: int, split: Split) -> Samples:
-        start, middle, stop = self._data.offsets[k], self._data.train_ends[k], self._data.offsets[k + 1]
-        if split == "validation" and middle < stop:
-            return self._samples.part(middle, stop)
-        return self._samples.part(start, middle)
+        return self.samples.part(*self.span(k, split))
 
 
 def _attempt(what: str, ask: Callable[[int], Answer], k: int) -> Answer | Failure:

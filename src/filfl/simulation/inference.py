@@ -1,0 +1,57 @@
+"""Candidates of a filter, judged several at a time: one thread and one network each."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from queue import SimpleQueue
+from typing import Any
+
+import torch
+
+from filfl.weights import FlatModel
+
+WORK = 10_000_000
+"""Weights times samples of one judgement; with less, handing it to a thread takes longer than judging."""
+ROOM = 1 << 29
+"""Bytes for the float64 sums of the candidates that are judged at a time."""
+
+
+class Inference:
+    """Networks that can run side by side. Each run is computed by one thread, so that its bits are always the same."""
+
+    def __init__(self, net: FlatModel, build: Callable[[], FlatModel], at_once: int) -> None:
+        self._build = build
+        self._made = 1
+        self.at_once = at_once
+        self._free: SimpleQueue[FlatModel] = SimpleQueue()
+        self._free.put(net)
+        self._pool = ThreadPoolExecutor(at_once, "judge", initializer=torch.set_num_threads, initargs=(1,))
+
+    def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    @contextmanager
+    def network(self) -> Iterator[FlatModel]:
+        """A network that nobody else uses meanwhile."""
+        net = self._free.get()
+        try:
+            yield net
+        finally:
+            self._free.put(net)
+
+    def each(self, work: Callable[[Any], Any], items: Any) -> list[Any]:
+        """`map`, in parallel, with the results in order."""
+        several = list(items)
+        if len(several) < 2 or self.at_once == 1:
+            return list(map(work, several))
+        while self._made < self.at_once:  # built here and not in the threads: building draws from global generators
+            self._free.put(self._build())
+            self._made += 1
+        return list(self._pool.map(work, several))
+
+
+def how_many(net: FlatModel, samples: int, workers: int) -> int:
+    """How many candidates to judge at a time. The decisions do not depend on it."""
+    if net.device.type != "cpu" or net.layout.num_floats * samples < WORK:
+        return 1
+    return min(workers, max(2, ROOM // (8 * net.layout.num_floats)))

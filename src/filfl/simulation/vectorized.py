@@ -1,0 +1,174 @@
+"""The `Clients` door on one machine, many clients in one batched computation.
+
+Clients train in blocks: a block's weights are one stack [C, d], and its step is batched over the clients. Each client
+sees exactly its own batches in its own order; where sizes differ, batches are padded with samples that count nothing.
+How a cohort is cut into blocks depends on the cohort alone, and a block is computed by one thread: the result does not
+depend on the number of cores.
+"""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from filfl.algorithms.local_sgd import batches
+from filfl.clients import Failure, Job, Split, Update
+from filfl.data import FederatedData
+from filfl.evaluation import CHUNK, Loss
+from filfl.rng import stream
+from filfl.simulation.batched import BatchedModel, Rule
+from filfl.simulation.serial import SerialClients
+from filfl.weights import FlatModel, Weights
+
+BLOCK = {"cpu": 8, "cuda": 64}
+"""Clients in a block, at most. Few on a CPU: their weights stay in its cache, and every core has a block to work on."""
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """The batches of a block: [S, C, B] samples and their shares, [S, C] how many of them are real."""
+
+    index: Tensor
+    share: Tensor
+    sizes: Tensor
+
+
+class VectorizedClients:
+    """Simulated clients that train together. What cannot be batched after all is left to a serial executor."""
+
+    def __init__(self, data: FederatedData, model: FlatModel, loss: Loss, threads: int) -> None:
+        self._data = data
+        self._model = model
+        self._serial = SerialClients(data, model, loss)
+        self._samples = self._serial.samples
+        self._batched = BatchedModel(model, self._samples, loss)
+        self._width = int(data.num_train.max())
+        self._pool = ThreadPoolExecutor(threads, "clients", initializer=torch.set_num_threads, initargs=(1,))
+
+    def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def train(self, ids: Sequence[int], weights: Weights, job: Job) -> dict[int, Update | Failure]:
+        # Neighbours in size share a block, so that little is padded.
+        blocks = self._blocks(sorted(ids, key=lambda k: (int(self._data.num_train[k]), k)))
+        answers: dict[int, Update | Failure] = {}
+        for block, trained in self._each(lambda block: self.train_block(block, weights, job), blocks):
+            answers |= trained or self._serial.train(block, weights, job)
+        return {k: answers[k] for k in ids}
+
+    def losses(self, ids: Sequence[int], weights: Weights, split: Split) -> dict[int, float | Failure]:
+        """All clients' samples go through the model together: it is the same model for all of them."""
+        parts = [self._serial.span(k, split) for k in ids]
+        index = np.concatenate([np.arange(start, stop) for start, stop in parts]) if parts else np.empty(0, np.int64)
+        try:
+            each = self._sample_losses(torch.from_numpy(index).to(self._model.device), weights)
+        except Exception:
+            return self._serial.losses(ids, weights, split)
+        ends = np.cumsum([stop - start for start, stop in parts])
+        return {k: float(losses.mean()) for k, losses in zip(ids, np.split(each, ends[:-1]), strict=True)}
+
+    def gradients(self, ids: Sequence[int], weights: Weights) -> dict[int, Tensor | Failure]:
+        blocks = self._blocks(sorted(ids, key=lambda k: (int(self._data.num_train[k]), k)))
+        answers: dict[int, Tensor | Failure] = {}
+        for block in blocks:
+            try:
+                answers |= zip(block, self._gradients(block, weights), strict=True)
+            except Exception:
+                answers |= self._serial.gradients(block, weights)
+        return {k: answers[k] for k in ids}
+
+    def num_examples(self, ids: Sequence[int]) -> dict[int, int]:
+        return self._serial.num_examples(ids)
+
+    def _blocks(self, ids: Sequence[int]) -> list[list[int]]:
+        """The cohort in as few blocks as the limit allows, and those as equal as can be."""
+        count = -(-len(ids) // BLOCK[self._model.device.type])
+        return [part.tolist() for part in np.array_split(np.array(ids, dtype=np.int64), count)] if count else []
+
+    def _each(self, work: Callable[[list[int]], Any], blocks: list[list[int]]) -> list[tuple[list[int], Any]]:
+        """Every block with what came of it; None where it raised: then its clients are asked one by one, and whoever
+        is to blame answers for it alone."""
+
+        def attempt(block: list[int]) -> Any:
+            try:
+                return work(block)
+            except Exception:
+                return None
+
+        run = map if self._model.device.type == "cuda" or len(blocks) == 1 else self._pool.map
+        return list(zip(blocks, run(attempt, blocks), strict=True))
+
+    def train_block(self, block: list[int], weights: Weights, job: Job) -> dict[int, Update]:
+        """Train these clients together; raises where that cannot be done."""
+        self._model.module.train()
+        plan = self._plan(block, job)
+        trained = self._model.layout.num_trained
+        stack = weights.vector.repeat(len(block), 1)
+        w = stack[:, :trained]
+        velocity = torch.zeros_like(w) if job.momentum else w[:, :0]
+        rule = Rule(job.algorithm, job.momentum, job.weight_decay)
+        rates = (plan.sizes > 0) * torch.tensor(job.lr, dtype=stack.dtype, device=stack.device)
+        losses = [
+            self._batched.step(rule, w, velocity, weights.vector, index, share, rate)
+            for index, share, rate in zip(plan.index, plan.share, rates, strict=True)
+        ]
+        totals = (torch.stack(losses).double() * plan.sizes).sum(dim=0) / plan.sizes.sum(dim=0)
+        sizes = self._data.num_train[block].tolist()
+        return {
+            k: Update(Weights(row, weights.integers), size, loss)
+            for k, row, size, loss in zip(block, stack, sizes, totals.tolist(), strict=True)
+        }
+
+    def _plan(self, block: list[int], job: Job) -> _Plan:
+        """The batches of every step, exactly those that each client would draw alone."""
+        steps = [
+            list(batches(size, job.batch, job.epochs, job.steps, stream(job.seed, job.round, "batches", k)))
+            for k, size in zip(block, self._data.num_train[block].tolist(), strict=True)
+        ]
+        shape = (max(map(len, steps)), len(block), min(job.batch, self._width))
+        index = np.empty(shape, dtype=np.int64)
+        index[:] = self._data.offsets[block][:, None]
+        sizes = np.zeros(shape[:2], dtype=np.int64)
+        for c, (k, own) in enumerate(zip(block, steps, strict=True)):
+            for s, chosen in enumerate(own):
+                index[s, c, : len(chosen)] = chosen + self._data.offsets[k]
+                sizes[s, c] = len(chosen)
+        return self._on_device(index, sizes)
+
+    def _on_device(self, index: NDArray[np.int64], sizes: NDArray[np.int64]) -> _Plan:
+        real = np.arange(index.shape[-1]) < sizes[..., None]
+        share = torch.from_numpy(real / np.maximum(sizes, 1)[..., None])
+        device, dtype = self._model.device, self._model.layout.dtype
+        return _Plan(torch.from_numpy(index).to(device), share.to(device, dtype), torch.from_numpy(sizes).to(device))
+
+    @torch.no_grad()
+    def _sample_losses(self, index: Tensor, weights: Weights) -> NDArray[np.float64]:
+        self._model.load(weights)
+        self._model.module.eval()
+        state = self._model.layout.unflatten(weights)
+        chunks = [self._samples.batch(index[start : start + CHUNK]) for start in range(0, len(index), CHUNK)]
+        losses = [self._batched.sample_losses(state, x, y) for x, y in chunks]
+        return torch.cat(losses).double().cpu().numpy()
+
+    def _gradients(self, block: list[int], weights: Weights) -> Tensor:
+        """The gradient of each client's mean loss, in chunks of its samples."""
+        self._model.module.eval()
+        trained = self._model.layout.num_trained
+        w = weights.vector[:trained].expand(len(block), trained)
+        num, starts = self._data.num_train[block], self._data.offsets[block]
+        total = torch.zeros_like(w)
+        for start in range(0, int(num.max()), CHUNK):
+            sizes = np.clip(num - start, 0, CHUNK)
+            at = np.arange(int(sizes.max()))
+            real = at < sizes[:, None]
+            index = starts[:, None] + np.where(real, start + at, 0)
+            share = torch.from_numpy(real / num[:, None]).to(w)
+            chunk = torch.from_numpy(index).to(w.device)
+            gradients, _ = self._batched.gradients(w, weights.vector, chunk, share, self._samples.x, self._samples.y)
+            total += self._batched.flat(gradients)
+        return total

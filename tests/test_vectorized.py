@@ -1,0 +1,245 @@
+"""The vectorized executor: each client's own batches in its own order, many clients in one computation."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn import functional
+
+import filfl
+from filfl import FederatedData
+from filfl.algorithms.fedavg import FedAvg
+from filfl.algorithms.fedprox import FedProx
+from filfl.clients import Failure, Job, Update
+from filfl.evaluation import cross_entropy
+from filfl.simulation import batched
+from filfl.simulation.serial import SerialClients
+from filfl.simulation.trial import why_not_batched
+from filfl.simulation.vectorized import VectorizedClients
+from filfl.weights import FlatModel
+
+CPU = torch.device("cpu")
+JOB = Job(seed=1, round=2, algorithm=FedAvg(), epochs=2, steps=None, batch=4, lr=0.1)
+
+
+def ragged(sizes: list[int], features: int = 5) -> FederatedData:
+    """Clients of these sizes, with classes that can be learned."""
+    rng = np.random.default_rng(0)
+    owners = np.repeat(np.arange(len(sizes)), sizes)
+    x = rng.normal(size=(len(owners), features)).astype(np.float32)
+    y = (x[:, 0] > 0).astype(int) + (x[:, 1] > 0)
+    return FederatedData.from_arrays(x, y, owners, test=(x[:3], y[:3]), filtering=(x[:3], y[:3]), validation=0.2)
+
+
+def mlp() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3))
+
+
+class TiedAndFrozen(nn.Module):
+    """One matrix under two names, a frozen layer, and a buffer that is part of the state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = nn.Linear(5, 5)
+        self.second = nn.Linear(5, 5, bias=False)
+        self.second.weight = self.first.weight
+        self.frozen = nn.Linear(5, 3).requires_grad_(False)
+        self.head = nn.Linear(3, 3)
+        self.unused = nn.Parameter(torch.ones(2))
+        self.register_buffer("shift", torch.full((3,), 0.5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.frozen(self.second(self.first(x).tanh())) + self.shift)
+
+
+def close(one: Update | Failure, other: Update | Failure) -> bool:
+    assert isinstance(one, Update) and isinstance(other, Update)
+    assert one.num_examples == other.num_examples
+    assert one.train_loss == pytest.approx(other.train_loss, rel=1e-4)
+    return torch.allclose(one.weights.vector, other.weights.vector, atol=1e-5)
+
+
+def both(data: FederatedData, make: Callable[[], nn.Module], threads: int = 2) -> tuple:
+    model = FlatModel(make(), CPU)
+    return SerialClients(data, model, cross_entropy), VectorizedClients(data, model, cross_entropy, threads), model
+
+
+@settings(max_examples=12)
+@given(
+    st.lists(st.integers(2, 15), min_size=1, max_size=12),
+    st.integers(1, 9),
+    st.sampled_from([{"epochs": 2}, {"epochs": None, "steps": 5}]),
+    st.sampled_from([FedAvg(), FedProx(mu=0.5)]),
+    st.sampled_from([0.0, 0.9]),
+    st.sampled_from([0.0, 0.1]),
+    st.sampled_from([mlp, TiedAndFrozen]),
+)
+def test_every_client_trains_as_if_it_were_alone(sizes, batch, length, algorithm, momentum, weight_decay, make) -> None:
+    data = ragged(sizes)
+    job = replace(JOB, batch=batch, algorithm=algorithm, momentum=momentum, weight_decay=weight_decay, **length)
+    serial, vectorized, model = both(data, make)
+    ids = list(range(len(sizes)))[::-1]
+    w = model.weights()
+    alone, together = serial.train(ids, w, job), vectorized.train(ids, w, job)
+    vectorized.close()
+    assert list(together) == ids
+    assert all(close(alone[k], together[k]) for k in ids)
+
+
+def test_a_step_by_hand() -> None:
+    """w = (0), one feature: the gradient of (w x - y)^2 over a batch {(1, 2), (3, 0)} is mean of -4 and 0 = -2."""
+    x, y = np.array([[1.0], [3.0], [2.0]]), np.array([[2.0], [0.0], [1.0]])
+    data = FederatedData.from_arrays(x, y, [0, 0, 1], test=(x, y), filtering=(x, y), validation=0.0)
+    model = FlatModel(nn.Linear(1, 1, bias=False), CPU)
+    model.vector.zero_()
+    vectorized = VectorizedClients(data, model, functional.mse_loss, threads=1)
+    job = replace(JOB, epochs=1, batch=2, lr=0.5)
+    answers = vectorized.train([0, 1], model.weights(), job)
+    # Client 1 has one sample: the other place in its batch counts nothing. Its gradient is -2 * 2 * 1 = -4.
+    assert [float(answers[k].weights.vector) for k in (0, 1)] == [1.0, 2.0]
+    assert [answers[k].train_loss for k in (0, 1)] == [2.0, 1.0]
+
+
+@pytest.mark.parametrize("make", [mlp, TiedAndFrozen])
+def test_losses_and_gradients_are_those_of_the_clients_alone(make: Callable[[], nn.Module]) -> None:
+    data = ragged([3, 250, 17, 1, 9, 40, 30, 20, 10, 110])
+    serial, vectorized, model = both(data, make)
+    ids, w = [4, 1, 3, 0, 9, 8, 7, 6, 5], model.weights()
+    for split in ("train", "validation"):
+        alone, together = serial.losses(ids, w, split), vectorized.losses(ids, w, split)
+        assert list(together) == ids
+        assert together == pytest.approx(alone, rel=1e-5)
+    alone, together = serial.gradients(ids, w), vectorized.gradients(ids, w)
+    vectorized.close()
+    assert list(together) == ids
+    assert all(torch.allclose(alone[k], together[k], atol=1e-6) for k in ids)
+
+
+def test_neither_tracing_nor_threads_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = ragged([20, 31, 8, 9, 10, 5, 40, 3, 12, 30, 22])
+    results = []
+    for trace_after, threads in ((10**9, 1), (0, 1), (0, 3), (5, 2)):
+        monkeypatch.setattr(batched, "TRACE_AFTER", trace_after)
+        _, vectorized, model = both(data, mlp, threads)
+        job = replace(JOB, momentum=0.5, weight_decay=0.01, algorithm=FedProx(mu=0.1))
+        results.append(vectorized.train(range(11), model.weights(), job))
+        vectorized.close()
+    for other in results[1:]:
+        for k, update in results[0].items():
+            assert torch.equal(update.weights.vector, other[k].weights.vector)
+            assert update.train_loss == other[k].train_loss
+
+
+def test_bytes_become_inputs_in_the_batch() -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(256, size=(60, 5), dtype=np.uint8), rng.integers(3, size=60)
+    data = FederatedData.from_arrays(x, y, np.arange(60) % 7, scale=1 / 128, shift=-1.0)
+    serial, vectorized, model = both(data, mlp)
+    w = model.weights()
+    alone, together = serial.train(range(7), w, JOB), vectorized.train(range(7), w, JOB)
+    vectorized.close()
+    assert all(close(alone[k], together[k]) for k in range(7))
+
+
+def test_who_cannot_train_answers_for_itself_alone() -> None:
+    data = ragged([6, 6, 6])
+    bad = data.y.copy()
+    bad[data.offsets[1]] = 7  # no such class: cross-entropy raises for the whole batch
+    serial, vectorized, model = both(replace(data, y=bad), mlp)
+    w = model.weights()
+    alone, together = serial.train(range(3), w, JOB), vectorized.train(range(3), w, JOB)
+    vectorized.close()
+    assert isinstance(together[1], Failure) and "raised" in together[1].reason
+    assert all(close(alone[k], together[k]) for k in (0, 2))
+
+
+class Branching(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = nn.Linear(5, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        outputs = self.dense(x)
+        return outputs * 2 if outputs.sum() > 0 else outputs
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(1, 3, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.lstm(x.unsqueeze(-1))[0][:, -1]
+
+
+def weighted(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """No mean over samples: rare classes count more within the batch."""
+    return functional.cross_entropy(outputs, targets, weight=torch.tensor([1.0, 5.0, 9.0]))
+
+
+CANNOT = {
+    "BatchNorm takes its statistics": (lambda: nn.Sequential(nn.Linear(5, 3), nn.BatchNorm1d(3)), cross_entropy),
+    "it draws random numbers": (lambda: nn.Sequential(nn.Linear(5, 3), nn.Dropout(0.5)), cross_entropy),
+    "its course depends on the data": (Branching, cross_entropy),
+    "torch has no batched form of aten::mkldnn_rnn_layer": (Recurrent, cross_entropy),
+    "it comes to other weights": (mlp, weighted),
+}
+
+
+@pytest.mark.parametrize("reason", CANNOT)
+def test_what_cannot_be_batched_says_why_and_runs_one_by_one(reason: str) -> None:
+    make, loss = CANNOT[reason]
+    data = ragged([20, 30, 40, 50])
+    said: list[str] = []
+    config = {"rounds": 2, "selection.k": 2, "training.batch": 5, "filter.name": "none"}
+
+    def run(mode: str) -> filfl.Result:
+        table = {**config, "execution.mode": mode}
+        return filfl.simulate(table, data=data, model=make, loss=loss, say=said.append)
+
+    one_by_one, fallen_back = run("serial"), run("vectorized")
+    assert [reason in text for text in said] == [True]
+    assert said[0].startswith('execution.mode = "vectorized" cannot be used here: ')
+    assert one_by_one.records == fallen_back.records
+
+
+def test_what_can_be_batched_has_no_reason_against_it() -> None:
+    data = ragged([20, 3])
+    for make in (
+        mlp,
+        TiedAndFrozen,
+        lambda: nn.Sequential(nn.Linear(5, 4), nn.LayerNorm(4), nn.GELU(), nn.Linear(4, 3)),
+    ):
+        model = FlatModel(make(), CPU)
+        before = model.weights()
+        assert why_not_batched(data, model, cross_entropy, JOB) is None
+        assert torch.equal(model.weights().vector, before.vector), "the trial leaves no trace"
+
+
+@pytest.mark.parametrize("selection", ["random", "power-of-choice", "divfl"])
+@pytest.mark.parametrize("filter", ["none", "dgf", "rgf"])
+def test_a_run_chooses_the_same_clients_as_a_serial_one(selection: str, filter: str) -> None:
+    def run(mode: str) -> list[dict]:
+        table = {
+            "rounds": 6,
+            "data.name": "digits",
+            "data.clients": 12,
+            "filter.name": filter,
+            "filter.period": 2,
+            "selection.name": selection,
+            "selection.k": 3,
+            "execution.mode": mode,
+        }
+        return filfl.simulate(table).records
+
+    for one, other in zip(run("serial"), run("vectorized"), strict=True):
+        for key in ("available", "considered", "filtered", "selected", "refused", "evaluations", "uplink_bytes"):
+            assert one[key] == other[key], key
+        assert one["test_loss"] == pytest.approx(other["test_loss"], rel=1e-3)
