@@ -5,9 +5,12 @@ from contextlib import contextmanager
 
 from filfl.clients import Clients
 from filfl.config import Config
+from filfl.cores import num_cores
 from filfl.data import FederatedData
 from filfl.evaluation import Loss
+from filfl.simulation.processes import ProcessClients
 from filfl.simulation.serial import SerialClients
+from filfl.simulation.setup import CannotRun
 from filfl.weights import FlatModel
 
 
@@ -24,4 +27,13 @@ def open_clients(
 
     `build` makes another network like `net`, in this process or in another.
     """
+    if config.execution.mode == "processes":
+        try:
+            workers = ProcessClients(data, net, loss, build, config.execution.workers or num_cores())
+        except CannotRun as reason:
+            say(f'execution.mode = "processes": one client after the other instead, because {reason}')
+        else:
+            with workers as clients:
+                yield clients
+            return
     yield SerialClients(data, net, loss)

@@ -214,5 +214,5 @@ def _fingerprint(config: Config, data: FederatedData, net: FlatModel, start: Wei
     """Says which run this is, as far as it can be told: functions of the user's own look all alike."""
     layout = [(e.name, e.shape, str(e.dtype)) for e in net.layout.entries]
     initial = hashlib.sha256(start.vector.cpu().numpy().tobytes()).hexdigest()
-    text = to_json([config.table(), data.fingerprint(), layout, initial, net.device.type])
+    text = to_json([config.identity(), data.fingerprint(), layout, initial, net.device.type])
     return hashlib.sha256(text.encode()).hexdigest()
