@@ -1,5 +1,6 @@
 """A worker process: it computes for one client at a time, with one thread, until its pipe is closed."""
 
+import contextlib
 import os
 import pickle
 import select
@@ -61,6 +62,11 @@ def main(told: Mapping[str, Any]) -> None:
         sys.stdout.reconfigure(line_buffering=True)
     pipe = Connection(told["pipe"])
     _end_with(pipe)
+    with contextlib.suppress(EOFError, ConnectionError):
+        _serve(pipe, told)
+
+
+def _serve(pipe: Connection, told: Mapping[str, Any]) -> None:
     torch.set_num_threads(1)
     try:
         _apply(told["settings"])
