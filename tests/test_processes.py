@@ -27,6 +27,7 @@ from filfl.simulation.processes import ProcessClients
 from filfl.simulation.serial import SerialClients
 from filfl.simulation.setup import CannotRun, network, one_thread
 from filfl.simulation.shared import Segment
+from filfl.simulation.worker import apply, settings
 from filfl.weights import FlatModel, Weights
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self").exists(), reason="processes are looked up in /proc")
@@ -352,6 +353,17 @@ def test_ctrl_c_leaves_no_worker(tmp_path: Path, environment: dict[str, str]) ->
             process.wait()
     assert process.returncode == 130 and "Traceback" not in shown, shown
     assert len(workers) == 2 and not alive(workers)
+
+
+def test_workers_compute_as_this_process_was_told_to() -> None:
+    usual = settings()
+    unusual = {"dtype": "float64", "precision": "medium", "deterministic": 1, "flush": True}
+    try:
+        apply(unusual)
+        assert settings() == unusual and torch.tensor([1e-310]).mul(1) == 0
+    finally:
+        apply(usual)
+    assert settings() == usual == {"dtype": "float32", "precision": "highest", "deterministic": 0, "flush": False}
 
 
 def test_shared_memory_is_laid_out_as_said_and_knows_who_holds_it() -> None:

@@ -91,7 +91,7 @@ class Pool:
                 send_handle(worker.pipe, segment.fd, worker.process.pid)
                 worker.stack = segment
             worker.pipe.send(tuple(question))
-        except OSError:
+        except ConnectionError:
             self._end(worker)
             return False
         return True

@@ -39,7 +39,11 @@ class Segment:
         else:
             with tempfile.TemporaryFile() as file:
                 fd = os.dup(file.fileno())
-        os.ftruncate(fd, nbytes)
+        try:
+            os.ftruncate(fd, nbytes)
+        except OSError:
+            os.close(fd)
+            raise
         return cls(fd, nbytes)
 
     def tensors(self, specs: Sequence[Spec]) -> list[Tensor]:

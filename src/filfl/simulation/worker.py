@@ -43,11 +43,12 @@ def settings() -> dict[str, Any]:
         "dtype": str(torch.get_default_dtype()).removeprefix("torch."),
         "precision": torch.get_float32_matmul_precision(),
         "deterministic": torch.get_deterministic_debug_mode(),
-        "flush": float(torch.tensor([1e-40]) * 1.0) == 0.0,
+        "flush": float(torch.tensor([1e-40], dtype=torch.float32) * 1.0) == 0.0,
     }
 
 
-def _apply(settings: Mapping[str, Any]) -> None:
+def apply(settings: Mapping[str, Any]) -> None:
+    """Compute as another process does."""
     torch.set_default_dtype(getattr(torch, settings["dtype"]))
     torch.set_float32_matmul_precision(settings["precision"])
     torch.set_deterministic_debug_mode(settings["deterministic"])
@@ -69,7 +70,7 @@ def main(told: Mapping[str, Any]) -> None:
 def _serve(pipe: Connection, told: Mapping[str, Any]) -> None:
     torch.set_num_threads(1)
     try:
-        _apply(told["settings"])
+        apply(told["settings"])
         desk = _Desk(told)
     except Exception as error:
         pipe.send(("cannot", f"{type(error).__name__}: {error}"))
