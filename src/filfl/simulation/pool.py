@@ -38,7 +38,7 @@ class Worker:
 
 
 class Pool:
-    """`size` workers at most, all told the same. Use it as a context manager: no process is left behind."""
+    """`size` workers at most, all told the same, until they are closed."""
 
     def __init__(self, size: int, told: Mapping[str, Any], descriptors: Sequence[int]) -> None:
         """Start the workers; `told` is for their `main`, with the file descriptors that they get for good."""
@@ -57,6 +57,8 @@ class Pool:
 
     def close(self) -> None:
         """End the workers, whatever they do: nothing of theirs outlives them."""
+        for worker in self._workers:
+            worker.process.kill()
         while self._workers:
             self._end(self._workers[-1], grace=0.0)
 
@@ -74,8 +76,10 @@ class Pool:
             while len(answers) < len(questions):
                 self._start_missing()
                 for worker in [w for w in self._workers if w.ready and w.client is None]:
-                    if waiting and self._give(worker, questions[waiting[0]], stack):
+                    if waiting:
                         worker.client = waiting.popleft()
+                        if not self._give(worker, questions[worker.client], stack):
+                            waiting.appendleft(worker.client)
                 waiting.extendleft(self._listen(answers, deaths))
         finally:
             for worker in [w for w in self._workers if w.client is not None]:

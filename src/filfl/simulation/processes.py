@@ -78,10 +78,12 @@ class ProcessClients:
     def train(self, ids: Sequence[int], weights: Weights, job: Job) -> dict[int, Update | Failure]:
         told = cloudpickle.dumps(job)
         answers, rows = self._ask_rows(ids, weights, lambda k, row: ("train", k, row, told))
-        return {
-            k: answer if isinstance(answer, Failure) else Update(Weights(*rows[k]), *answer)
-            for k, answer in answers.items()
-        }
+
+        def update(k: int, num_examples: int, train_loss: float) -> Update:
+            vector, integers = rows[k]
+            return Update(Weights(vector, integers), num_examples, train_loss)
+
+        return {k: answer if isinstance(answer, Failure) else update(k, *answer) for k, answer in answers.items()}
 
     def losses(self, ids: Sequence[int], weights: Weights, split: Split) -> dict[int, float | Failure]:
         self._tell(weights)

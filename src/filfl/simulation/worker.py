@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from filfl.clients import Failure, Update
+from filfl.clients import Failure
 from filfl.simulation.serial import SerialClients
 from filfl.simulation.shared import Segment
 from filfl.weights import Weights
@@ -115,7 +115,12 @@ class _Desk:
         answer = self._clients.train([k], self._w_t, pickle.loads(job))[k]
         if isinstance(answer, Failure):
             return "failure", answer.reason
-        return "answer", self._keep(answer, row)
+        weights = answer.weights
+        assert isinstance(weights, Weights)
+        vectors, integers = self._stack
+        vectors[row, : len(weights.vector)] = weights.vector
+        integers[row] = weights.integers
+        return "answer", (answer.num_examples, answer.train_loss)
 
     def losses(self, k: int, split: Any) -> tuple[str, Any]:
         answer = self._clients.losses([k], self._w_t, split)[k]
@@ -127,10 +132,3 @@ class _Desk:
             return "failure", answer.reason
         self._stack[0][row, : len(answer)] = answer
         return "answer", None
-
-    def _keep(self, update: Update, row: int) -> tuple[int, float]:
-        weights = update.weights
-        assert isinstance(weights, Weights)
-        self._stack[0][row, : len(weights.vector)] = weights.vector
-        self._stack[1][row] = weights.integers
-        return update.num_examples, update.train_loss
