@@ -8,9 +8,12 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
+
+from filfl.cores import num_cores
 
 CONFIG = """
 name = "tiny"
@@ -167,6 +170,8 @@ def test_compare_makes_a_table_and_pictures(filfl_process, filfl, folder: Path) 
         assert re.search(rf"^ *{arm} +0\.\d+±0\.\d+", shown, re.MULTILINE)
     for name in ("comparison", "accuracy", "test-loss", "train-loss", "filtered"):
         assert (folder / "c" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    shared = tomllib.loads((folder / "c/dgf/seed-1/config.toml").read_text())["execution"]["workers"]
+    assert shared == max(1, num_cores() // 2), "two runs at a time share the cores"
     facts = json.loads((folder / "c" / "comparison.json").read_text())
     assert [arm["arm"] for arm in facts["arms"]] == ["none", "dgf", "rgf"]
     assert facts["target"] == 0.2 and facts["arms"][0]["welch_p"] is None

@@ -13,6 +13,7 @@ ORDER = [
     "options",
     "rng",
     "clock",
+    "cores",
     "weights",
     "evaluation",
     # the way of the data

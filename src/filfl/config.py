@@ -127,6 +127,11 @@ class Config(Root):
             table[section] = named | write(table[section])
         return table
 
+    def identity(self) -> dict[str, Any]:
+        """The table without what does not change the result: two configs with one identity stand for the same run."""
+        table = self.table()
+        return {**table, "execution": {key: value for key, value in table["execution"].items() if key != "workers"}}
+
     def check_against(self, data: FederatedData) -> None:
         """What can only be said once the data is there."""
         N, m = data.num_clients, len(data.filter_y)

@@ -54,7 +54,8 @@ class Samples:
     def chunks(self) -> Iterator[tuple[Tensor, Tensor]]:
         for start in range(0, len(self), CHUNK):
             chunk = slice(start, start + CHUNK)
-            yield self.inputs(self.x[chunk]), self.y[chunk]
+            # A copy begins where every tensor of torch's own does: the last bit of a matrix product may depend on that.
+            yield self.inputs(self.x[chunk].clone()), self.y[chunk]
 
     def part(self, start: int, stop: int) -> "Samples":
         return Samples(self.x[start:stop], self.y[start:stop], self.scale, self.shift)

@@ -13,6 +13,7 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
+from filfl.cores import num_cores
 from filfl.errors import FilflError, RunError
 
 
@@ -40,12 +41,14 @@ def run_all(
 ) -> None:
     """Run every task, `jobs` at a time. A run that cannot go on stops all of them with its error."""
     waiting = list(tasks)
+    jobs = min(jobs, len(tasks))
+    share = max(1, num_cores() // max(1, jobs))
     workers: dict[Connection, tuple[SpawnProcess, Task | None]] = {}
     context = multiprocessing.get_context("spawn")
     try:
-        for _ in range(min(jobs, len(tasks))):
+        for _ in range(jobs):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_work, args=(theirs, resume), daemon=True)
+            process = context.Process(target=_work, args=(theirs, resume, share), daemon=True)
             process.start()
             theirs.close()
             workers[ours] = (process, waiting.pop(0))
@@ -82,8 +85,11 @@ def run_all(
             process.join()
 
 
-def _work(pipe: Connection, resume: bool) -> None:
-    """A worker: runs what it is sent until it is sent None. Ctrl-C is the parent's business."""
+def _work(pipe: Connection, resume: bool, workers: int) -> None:
+    """A worker: runs what it is sent until it is sent None. Ctrl-C is the parent's business.
+
+    `workers` is this run's share of the cores, for configs that do not say.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     from filfl.config import Config
     from filfl.simulation import simulate
@@ -94,7 +100,8 @@ def _work(pipe: Connection, resume: bool) -> None:
             pipe.send(Progress(task.directory, record["round"], record["test_accuracy"], len(record["filtered"])))
 
         try:
-            config = Config.from_table(task.table)
+            given = task.table.get("execution", {})
+            config = Config.from_table({**task.table, "execution": {"workers": workers, **given}})
             result = simulate(config, callbacks=[tell], out=task.directory, resume=resume, say=pipe.send)
             last = result.records[-1]
             accuracy, filtered = last["test_accuracy"], len(last["filtered"])

@@ -5,8 +5,9 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from filfl.commands.terminal import console, default_directory, num_cores, say, stopped
+from filfl.commands.terminal import console, default_directory, say, stopped
 from filfl.compare import PLAN, make_plan, run_plan
+from filfl.cores import num_cores
 from filfl.experiment import Experiment, parse_arm, parse_changes
 from filfl.progress import RunsShown
 from filfl.report.comparison import report_comparison

@@ -1,6 +1,5 @@
 """What the commands share: the console, where results go, and how to stop."""
 
-import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -20,11 +19,6 @@ console = Console(width=None if sys.stdout.isatty() else 120)
 def say(text: str, style: str | None = None) -> None:
     """Print a sentence as it is: brackets in a name are not markup, and a path is not cut in two."""
     console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
-
-
-def num_cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def default_directory(name: str, resume: bool, mark: str) -> Path:

@@ -218,10 +218,10 @@ def _newest_usable(store: RunStore, device: torch.device, say: Callable[[str], N
 
 def _same_config(path: Path, config: Config) -> None:
     try:
-        there = Config.from_table(tomllib.loads(path.read_text(encoding="utf-8"))).table()
+        there = Config.from_table(tomllib.loads(path.read_text(encoding="utf-8"))).identity()
     except (OSError, ValueError, ConfigError):
         raise RunError(f"{path} is damaged, so it cannot be told which run this is: choose another --out") from None
-    here = config.table()
+    here = config.identity()
     for key in sorted({*dotted_keys(here), *dotted_keys(there)}):
         ours, theirs = dotted_keys(here).get(key, "unset"), dotted_keys(there).get(key, "unset")
         if ours != theirs:

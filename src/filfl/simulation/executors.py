@@ -1,6 +1,5 @@
 """Which executor opens the `Clients` door."""
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import Literal
@@ -11,7 +10,9 @@ from filfl.clients import Clients, Job
 from filfl.config import Config
 from filfl.data import FederatedData
 from filfl.evaluation import Loss
+from filfl.simulation.processes import ProcessClients
 from filfl.simulation.serial import SerialClients
+from filfl.simulation.setup import CannotRun
 from filfl.simulation.trial import why_not_batched
 from filfl.simulation.vectorized import VectorizedClients
 from filfl.weights import FlatModel
@@ -39,37 +40,41 @@ def open_clients(
 
     `build` makes another network like `net`, in this process or in another; `job` is that of any round.
     """
-    mode: Mode = config.execution.mode
-    if mode == "vectorized" and (reason := why_not_batched(data, net, loss, job)):
-        say(f'execution.mode = "vectorized" cannot be used here: {reason}. One client after the other instead.')
-        mode = "serial"
-    if mode == "auto":
-        mode = choose(config, data, net, loss, job)
-    if mode == "vectorized":
-        with closing(VectorizedClients(data, net, loss, workers)) as clients:
-            yield clients
+    asked = config.execution.mode
+    mode = choose(config, data, net, loss, job, workers) if asked == "auto" else asked
+    reason = why_not_batched(data, net, loss, job) if asked == "vectorized" else None
+    if mode == "vectorized" and not reason:
+        with closing(VectorizedClients(data, net, loss, workers)) as together:
+            yield together
         return
+    if mode == "processes":
+        try:
+            in_processes = ProcessClients(data, net, loss, build, workers)
+        except CannotRun as error:
+            reason = str(error)
+        else:
+            with in_processes as clients:
+                yield clients
+            return
+    if reason and asked != "auto":
+        say(f'execution.mode = "{asked}" cannot be used here: {reason}. One client after the other instead.')
     yield SerialClients(data, net, loss)
 
 
-def choose(config: Config, data: FederatedData, net: FlatModel, loss: Loss, job: Job) -> Mode:
+def choose(config: Config, data: FederatedData, net: FlatModel, loss: Loss, job: Job, workers: int) -> Mode:
     """The rule of `auto`: what can be batched and is small is vectorized; of the rest, long runs go to processes.
 
-    It goes by the model and the config alone, since vectorized results differ in the last digits from the others.
-    Serial and processes agree to the bit.
+    Whether to vectorize goes by the model alone, since its results differ in the last digits from the others'. Serial
+    and processes agree to the bit.
     """
     on_cpu = net.device.type == "cpu"
     small = net.layout.num_trained <= SMALL and not (on_cpu and slow_in_batches(net.module))
     if small and why_not_batched(data, net, loss, job) is None:
         return "vectorized"
-    return "processes" if on_cpu and config.rounds * config.selection.k >= LONG else "serial"
+    long = config.rounds * config.selection.k >= LONG
+    return "processes" if on_cpu and long and workers > 1 else "serial"
 
 
 def slow_in_batches(module: nn.Module) -> bool:
     """Whether it has convolutions, which a CPU computes slower in groups than one by one."""
     return any(isinstance(part, nn.modules.conv._ConvNd) for part in module.modules())
-
-
-def cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -13,6 +13,7 @@ from torch import nn
 
 from filfl.clients import Job
 from filfl.config import Config
+from filfl.cores import num_cores
 from filfl.data import FederatedData
 from filfl.data.filter_file import with_filter_file
 from filfl.errors import ConfigError, DataError, only_from_python
@@ -27,7 +28,7 @@ from filfl.runs.summary import summarize
 from filfl.selection import Selects
 from filfl.selection.own import OwnSelection
 from filfl.server import FilFL, State
-from filfl.simulation.executors import cores, open_clients
+from filfl.simulation.executors import open_clients
 from filfl.simulation.inference import Inference, how_many
 from filfl.simulation.rewards import make_reward
 from filfl.simulation.serial import samples_on
@@ -125,7 +126,7 @@ def simulate(
             if directory
             else nullcontext()
         )
-        workers = config.execution.workers or cores()
+        workers = config.execution.workers or num_cores()
         at_once = how_many(net, len(filter_set), workers)
         with (
             opened as store,
@@ -221,5 +222,5 @@ def _fingerprint(config: Config, data: FederatedData, net: FlatModel, start: Wei
     """Says which run this is, as far as it can be told: functions of the user's own look all alike."""
     layout = [(e.name, e.shape, str(e.dtype)) for e in net.layout.entries]
     initial = hashlib.sha256(start.vector.cpu().numpy().tobytes()).hexdigest()
-    text = to_json([config.table(), data.fingerprint(), layout, initial, net.device.type])
+    text = to_json([config.identity(), data.fingerprint(), layout, initial, net.device.type])
     return hashlib.sha256(text.encode()).hexdigest()

@@ -1,14 +1,15 @@
 """The `Clients` door on one machine, one client after the other."""
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from filfl.algorithms.local_sgd import batches, local_sgd
 from filfl.clients import Failure, Job, Split, Update
-from filfl.data import FederatedData
 from filfl.evaluation import Loss, Samples, full_gradient, mean_loss
 from filfl.rng import stream, torch_seeded
 from filfl.weights import FlatModel, Weights
@@ -16,10 +17,32 @@ from filfl.weights import FlatModel, Weights
 Answer = TypeVar("Answer")
 
 
+class Scaled(Protocol):
+    """Bytes in this data become `x * scale + shift`."""
+
+    @property
+    def scale(self) -> object: ...
+    @property
+    def shift(self) -> object: ...
+
+
+class Held(Scaled, Protocol):
+    """What a simulated client's work needs of `FederatedData`; another process has only this of it."""
+
+    @property
+    def x(self) -> object: ...
+    @property
+    def y(self) -> object: ...
+    @property
+    def offsets(self) -> NDArray[np.int64]: ...
+    @property
+    def train_ends(self) -> NDArray[np.int64]: ...
+
+
 class SerialClients:
     """Simulated clients that take turns on one model. Whatever a client raises costs only itself its turn."""
 
-    def __init__(self, data: FederatedData, model: FlatModel, loss: Loss) -> None:
+    def __init__(self, data: Held, model: FlatModel, loss: Loss) -> None:
         self._data = data
         self._model = model
         self._loss = loss
@@ -44,7 +67,7 @@ class SerialClients:
         return {k: _attempt("its gradient", gradient, k) for k in ids}
 
     def num_examples(self, ids: Sequence[int]) -> dict[int, int]:
-        return {k: int(self._data.num_train[k]) for k in ids}
+        return {k: int(self._data.train_ends[k] - self._data.offsets[k]) for k in ids}
 
     def _train(self, k: int, weights: Weights, job: Job) -> Update:
         samples = self._part(k, "train")
@@ -81,7 +104,7 @@ def _attempt(what: str, ask: Callable[[int], Answer], k: int) -> Answer | Failur
         return Failure(f"{what} raised {type(error).__name__}: {error}")
 
 
-def samples_on(model: FlatModel, data: FederatedData, x: object, y: object) -> Samples:
+def samples_on(model: FlatModel, data: Scaled, x: object, y: object) -> Samples:
     """Arrays of a federated dataset as samples where the model is; inputs that are not integers in its dtype."""
 
     def tensor(values: object) -> Tensor:

@@ -7,9 +7,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from filfl.errors import ConfigError, PluginError
+from filfl.errors import ConfigError, PluginError, RunError
 from filfl.rng import SETUP, stream, torch_seeded
 from filfl.weights import FlatModel, Weights
+
+
+class CannotRun(RunError):
+    """An executor that cannot do its work here; the text says why."""
 
 
 def pick_device(name: str) -> torch.device:

@@ -1,0 +1,389 @@
+"""Clients in worker processes: the serial executor's bits, whoever dies, and nothing left behind."""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import types
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import filfl
+from filfl.algorithms.fedavg import FedAvg
+from filfl.algorithms.fedprox import FedProx
+from filfl.clients import Clients, Failure, Job, Update
+from filfl.evaluation import Loss, cross_entropy
+from filfl.simulation.processes import ProcessClients
+from filfl.simulation.serial import SerialClients
+from filfl.simulation.setup import CannotRun, network, one_thread
+from filfl.simulation.shared import Segment
+from filfl.simulation.worker import apply, settings
+from filfl.weights import FlatModel, Weights
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self").exists(), reason="processes are looked up in /proc")
+
+PLAIN = Job(seed=3, round=1, algorithm=FedAvg(), epochs=2, steps=None, batch=4, lr=0.1)
+
+
+class Picky(nn.Module):
+    """A small CNN with everything whose state is easy to lose, and that one client's data breaks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layers = [nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Dropout(0.3), nn.Flatten(), nn.Linear(48, 3)]
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if float(x.min()) == 1.0:
+            raise ValueError("too bright")
+        result: Tensor = self.layers(x)
+        return result
+
+
+class Deadly(nn.Module):
+    """Kills the process it is trained in, unless that is its parent: client 2's once, client 5's every time."""
+
+    def __init__(self, once: Path, parent: int) -> None:
+        super().__init__()
+        self.layer = nn.Linear(33, 3)
+        self.once, self.parent = once, parent
+
+    def forward(self, x: Tensor) -> Tensor:
+        client = int(x[0, 0])
+        if self.training and os.getpid() != self.parent:
+            if client == 2 and not self.once.exists():
+                self.once.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            if client == 5:
+                os.kill(os.getpid(), signal.SIGKILL)
+        result: Tensor = self.layer(x)
+        return result
+
+
+@pytest.fixture(scope="module", autouse=True)
+def as_in_a_run() -> Iterator[None]:
+    with one_thread():
+        yield
+
+
+def made(make: Callable[[], nn.Module]) -> partial[FlatModel]:
+    return partial(network, make, 0, torch.device("cpu"))
+
+
+def opened(data: filfl.FederatedData, make: Callable[[], nn.Module], workers: int, loss: Loss = cross_entropy) -> Any:
+    return ProcessClients(data, made(make)(), loss, made(make), workers)
+
+
+def federated(x: np.ndarray, sizes: list[int]) -> filfl.FederatedData:
+    y = np.random.default_rng(1).integers(3, size=len(x))
+    owners = np.repeat(np.arange(len(sizes)), sizes)
+    return filfl.FederatedData.from_arrays(x, y, owners, test=(x[:2], y[:2]), filtering=0.0, validation=0.2)
+
+
+@pytest.fixture(scope="module")
+def images() -> filfl.FederatedData:
+    """Clients of very different sizes; client 4 sees nothing but white."""
+    sizes = [12, 3, 37, 1, 6, 20, 9]
+    x = np.random.default_rng(0).integers(200, size=(sum(sizes), 1, 6, 6)).astype(np.uint8)
+    x[np.repeat(np.arange(7), sizes) == 4] = 255
+    return federated(x, sizes)
+
+
+@pytest.fixture(scope="module")
+def numbers() -> filfl.FederatedData:
+    """Floats of an odd width, so that clients' samples begin at any place in memory; x[0] says whose they are."""
+    sizes = [130, 7, 8, 31, 5, 4]
+    x = np.random.default_rng(0).normal(size=(sum(sizes), 33))
+    x[:, 0] = np.repeat(np.arange(6), sizes)
+    return federated(x, sizes)
+
+
+@pytest.fixture(scope="module")
+def picky(images: filfl.FederatedData) -> Iterator[tuple[Clients, ProcessClients, Weights]]:
+    """The same clients serially and in three workers, and weights."""
+    net = made(Picky)()
+    with opened(images, Picky, 3) as clients:
+        yield SerialClients(images, net, cross_entropy), clients, net.weights()
+
+
+def workers_of(pid: int) -> set[int]:
+    """The worker processes that a process has started and that live."""
+    found = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
+            if int(parent) == pid and state != "Z" and b"filfl.simulation.worker" in (folder / "cmdline").read_bytes():
+                found.add(int(folder.name))
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found
+
+
+def until(true: Callable[[], bool]) -> bool:
+    """Wait for something that happens soon; False when it does not."""
+    deadline = time.monotonic() + 120
+    while not (so := true()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return so
+
+
+def alive(pids: set[int]) -> set[int]:
+    def living(pid: int) -> bool:
+        try:
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        except (FileNotFoundError, ProcessLookupError):
+            return False
+
+    return {pid for pid in pids if living(pid)}
+
+
+def shared_memory() -> int:
+    """How many pieces of it are mapped into this process."""
+    return Path("/proc/self/maps").read_text().count("memfd:filfl")
+
+
+def assert_same(ours: dict[int, Update | Failure], theirs: dict[int, Update | Failure]) -> None:
+    assert list(ours) == list(theirs)
+    for k, expected in ours.items():
+        got = theirs[k]
+        if isinstance(expected, Failure):
+            assert got == expected
+            continue
+        assert isinstance(got, Update) and isinstance(got.weights, Weights) and isinstance(expected.weights, Weights)
+        assert torch.equal(got.weights.vector, expected.weights.vector)
+        assert torch.equal(got.weights.integers, expected.weights.integers)
+        assert (got.num_examples, got.train_loss) == (expected.num_examples, expected.train_loss)
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        PLAIN,
+        Job(3, 2, FedProx(mu=0.1), epochs=None, steps=5, batch=8, lr=0.05, momentum=0.9, weight_decay=0.01),
+    ],
+)
+def test_training_gives_the_bits_of_the_serial_executor(
+    picky: tuple[Clients, ProcessClients, Weights], job: Job
+) -> None:
+    serial, processes, w = picky
+    ids = [6, 0, 4, 2, 1, 3, 5]
+    expected = serial.train(ids, w, job)
+    got = processes.train(ids, w, job)
+    assert_same(expected, got)
+    assert got[4] == Failure("training raised ValueError: too bright")
+    assert isinstance(got[2], Update) and isinstance(got[2].weights, Weights)
+    assert got[2].weights.integers.tolist() == [16 if job is PLAIN else 5], "BatchNorm counts its batches"
+    # From other weights, and for fewer clients: nothing is left of the last time.
+    assert_same(serial.train([5, 1], expected[0].weights, job), processes.train([5, 1], expected[0].weights, job))
+
+
+def test_losses_and_gradients_are_the_serial_ones(picky: tuple[Clients, ProcessClients, Weights]) -> None:
+    serial, processes, w = picky
+    ids = [5, 4, 0, 3]
+    for split in ("train", "validation"):
+        assert (got := processes.losses(ids, w, split)) == serial.losses(ids, w, split) and list(got) == ids
+    expected, gradients = serial.gradients(ids, w), processes.gradients(ids, w)
+    assert gradients[4] == expected[4] == Failure("its gradient raised ValueError: too bright")
+    assert all(torch.equal(gradients[k], expected[k]) for k in ids if k != 4) and list(gradients) == ids
+    assert processes.num_examples(ids) == serial.num_examples(ids)
+
+
+def test_rows_stay_valid_as_long_as_somebody_holds_them(picky: tuple[Clients, ProcessClients, Weights]) -> None:
+    _, processes, w = picky
+    first = processes.train([0, 1], w, PLAIN)
+    kept = first[1].weights.vector[5:9]
+    copy = kept.clone()
+    del first
+    second = processes.train([0, 1], Weights(w.vector + 1, w.integers), PLAIN)
+    assert torch.equal(kept, copy) and not torch.equal(second[1].weights.vector[5:9], copy)
+    memory = processes._stack
+    del second
+    processes.train([0, 1], w, PLAIN)
+    assert processes._stack is memory, "memory that nobody holds is used again"
+    assert len(processes.train(range(7), w, PLAIN)) == 7, "and a larger cohort gets more"
+
+
+def test_a_worker_that_dies_is_replaced_and_costs_nobody_else(numbers: filfl.FederatedData, tmp_path: Path) -> None:
+    make = partial(Deadly, tmp_path / "once", os.getpid())
+    net = made(make)()
+    serial, w = SerialClients(numbers, net, cross_entropy), net.weights()
+    mine, memory = workers_of(os.getpid()), shared_memory()
+    with opened(numbers, make, 2) as clients:
+        before = workers_of(os.getpid())
+        expected, got = serial.train(range(6), w, PLAIN), clients.train(range(6), w, PLAIN)
+        assert (tmp_path / "once").exists(), "client 2 has killed a worker"
+        died = "its worker process died twice (exit code -9; -9 often means that memory ran out)"
+        assert_same({**expected, 5: Failure(died)}, got)
+        idle = next(iter(workers_of(os.getpid()) - before))
+        os.kill(idle, signal.SIGKILL)
+        assert until(lambda: idle not in workers_of(os.getpid()))
+        assert clients.losses(range(6), w, "train") == serial.losses(range(6), w, "train")
+        gradients = clients.gradients(range(6), w)
+        assert all(torch.equal(gradients[k], g) for k, g in serial.gradients(range(6), w).items())
+    assert workers_of(os.getpid()) == mine
+    del clients, got, gradients
+    gc.collect()
+    assert shared_memory() == memory
+
+
+def test_a_run_gives_the_serial_bytes_and_may_go_on_with_more_workers(small: dict[str, Any], tmp_path: Path) -> None:
+    def stop(record: Any, state: object) -> None:
+        if record["round"] == 2:
+            raise KeyboardInterrupt
+
+    before = workers_of(os.getpid())
+    config = {**small, "selection.name": "power-of-choice", "data.noisy": 0.2}
+    filfl.simulate({**config, "execution.mode": "serial"}, out=tmp_path / "serial")
+    config["execution.mode"] = "processes"
+    with pytest.raises(KeyboardInterrupt):
+        filfl.simulate({**config, "execution.workers": 1}, out=tmp_path / "run", callbacks=[stop])
+    assert workers_of(os.getpid()) == before
+    said: list[str] = []
+    filfl.simulate({**config, "execution.workers": 2}, out=tmp_path / "run", resume=True, say=said.append)
+    assert not said
+    for name in ("rounds.jsonl", "model.safetensors"):
+        assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "serial" / name).read_bytes()
+    done = filfl.simulate({**config, "execution.workers": 3}, out=tmp_path / "run", resume=True)
+    assert done.already_finished
+
+
+def test_what_workers_cannot_do_is_done_serially_and_said(small: dict[str, Any], blobs: filfl.FederatedData) -> None:
+    lock = threading.Lock()
+
+    def locked(outputs: Tensor, targets: Tensor) -> Tensor:
+        with lock:
+            return cross_entropy(outputs, targets)
+
+    config = {"rounds": 1, "selection.k": 2, "execution.mode": "processes", "execution.workers": 1}
+    said: list[str] = []
+    result = filfl.simulate(config, blobs, loss=locked, say=said.append)
+    assert said == [
+        'execution.mode = "processes" cannot be used here: the model or the loss cannot be sent to another process '
+        "(TypeError: cannot pickle '_thread.lock' object). One client after the other instead."
+    ]
+    assert result.records[0]["refused"] == {}
+
+    net = made(lambda: nn.Linear(4, 3))()
+    net.device = torch.device("cuda")
+    with pytest.raises(CannotRun, match="compute on the CPU, and this run on cuda"):
+        ProcessClients(blobs, net, cross_entropy, made(lambda: nn.Linear(4, 3)), 1)
+
+
+def test_a_model_that_only_this_process_knows_is_trained_here(blobs: filfl.FederatedData) -> None:
+    module = types.ModuleType("nowhere_on_disk")
+    exec("from torch import nn\ndef make(): return nn.Linear(4, 3)", module.__dict__)
+    sys.modules[module.__name__] = module
+    config = {"rounds": 1, "selection.k": 2, "execution.mode": "processes", "execution.workers": 1}
+    said: list[str] = []
+    before = workers_of(os.getpid())
+    try:
+        result = filfl.simulate(config, blobs, model=module.make, say=said.append)
+    finally:
+        del sys.modules[module.__name__]
+    assert len(said) == 1 and "cannot make the model: ModuleNotFoundError: No module named 'nowhere_on_disk'" in said[0]
+    assert result.records[0]["refused"] == {} and workers_of(os.getpid()) == before
+
+
+SCRIPT = """
+import os, pathlib, time
+import numpy, torch, filfl
+
+print("the script runs")
+x = numpy.random.default_rng(0).normal(size=(120, 4))
+data = filfl.FederatedData.from_arrays(x, numpy.arange(120) % 3, numpy.arange(120) % 6)
+script = os.getpid()
+
+class Own(torch.nn.Linear):
+    def forward(self, x):
+        if pathlib.Path("hang").exists() and os.getpid() != script:
+            pathlib.Path("hangs").touch()
+            time.sleep(3600)
+        return super().forward(x)
+
+def run(mode):
+    config = {"rounds": 2, "selection.k": 2, "execution.mode": mode, "execution.workers": 1}
+    return filfl.simulate(config, data, model=lambda: Own(4, 3), loss=lambda o, y: torch.nn.functional.nll_loss(o, y))
+
+assert run("serial").records == run("processes").records
+print("the same")
+pathlib.Path("hang").touch()
+run("processes")
+"""
+
+
+def test_a_script_needs_no_guard_and_when_killed_leaves_no_worker(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    with (tmp_path / "shown").open("w") as shown:
+        process = subprocess.Popen([sys.executable, "script.py"], cwd=tmp_path, stdout=shown, stderr=shown)
+        try:
+            assert until(lambda: (tmp_path / "hangs").exists() or process.poll() is not None)
+            workers = workers_of(process.pid)
+        finally:
+            process.kill()
+            process.wait()
+    assert (tmp_path / "shown").read_text().splitlines() == ["the script runs", "the same"]
+    assert len(workers) == 1
+    assert until(lambda: not alive(workers)), "a worker notices in the middle of a client that its parent is gone"
+
+
+def test_ctrl_c_leaves_no_worker(tmp_path: Path, environment: dict[str, str]) -> None:
+    arguments = [sys.executable, "-m", "filfl.cli", "run", "demo", "--out", "out", "--set", "rounds=100000"]
+    arguments += ["--set", "execution.mode=processes", "--set", "execution.workers=2"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    process = subprocess.Popen(arguments, cwd=tmp_path, env=environment, start_new_session=True, **pipes)
+    records = tmp_path / "out" / "rounds.jsonl"
+    try:
+        assert until(lambda: records.exists() and records.stat().st_size > 0)
+        workers = workers_of(process.pid)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the command and its workers
+        shown, _ = process.communicate(timeout=60)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+    assert process.returncode == 130 and "Traceback" not in shown, shown
+    assert len(workers) == 2 and not alive(workers)
+
+
+def test_workers_compute_as_this_process_was_told_to() -> None:
+    usual = settings()
+    unusual = {"dtype": "float64", "precision": "medium", "deterministic": 1, "flush": True}
+    try:
+        apply(unusual)
+        assert settings() == unusual and torch.tensor([1e-310]).mul(1) == 0
+    finally:
+        apply(usual)
+    assert settings() == usual == {"dtype": "float32", "precision": "highest", "deterministic": 0, "flush": False}
+
+
+def test_shared_memory_is_laid_out_as_said_and_knows_who_holds_it() -> None:
+    specs = [([3, 5], "uint8"), ([0], "int64"), ([], "float64"), ([2, 2], "bfloat16")]
+    segment = Segment.make(specs)
+    assert not segment.lent
+    tensors = segment.tensors(specs)
+    assert [(list(t.shape), t.dtype) for t in tensors] == [
+        ([3, 5], torch.uint8),
+        ([0], torch.int64),
+        ([], torch.float64),
+        ([2, 2], torch.bfloat16),
+    ]
+    for i, tensor in enumerate(tensors):
+        assert tensor.numel() == 0 or tensor.data_ptr() % 64 == 0
+        tensor.fill_(i + 1)
+    again = Segment(os.dup(segment.fd), segment.nbytes).tensors(specs)
+    assert [t.double().sum().item() for t in again] == [15.0, 0.0, 3.0, 16.0], "another mapping sees the same"
+    part = tensors[0][1:, 2]
+    del tensors, tensor
+    assert segment.lent
+    del part
+    assert not segment.lent
