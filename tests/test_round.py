@@ -54,8 +54,8 @@ class Scripted:
         broken = {0: torch.tensor([torch.nan]), 5: torch.ones(2)}
         return {k: broken.get(k, torch.tensor([float(k)])) for k in ids}
 
-    def num_examples(self, ids: Sequence[int]) -> dict[int, int]:
-        return dict.fromkeys(ids, 10)
+    def num_examples(self, ids: np.ndarray) -> np.ndarray:
+        return np.full(len(ids), 10)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,8 +266,8 @@ class Opinionated(Scripted):
         w = float(weights.vector[0])
         return {k: Failure("gone") if k == 9 else abs(w - k) for k in ids}
 
-    def num_examples(self, ids: Sequence[int]) -> dict[int, int]:
-        return {k: 10 * k for k in ids}
+    def num_examples(self, ids: np.ndarray) -> np.ndarray:
+        return 10 * ids
 
 
 def test_a_variable_judge_is_one_random_client_and_its_messages_are_counted() -> None:

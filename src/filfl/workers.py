@@ -91,13 +91,13 @@ def _work(pipe: Connection, resume: bool) -> None:
     while (task := pipe.recv()) is not None:
 
         def tell(record: Mapping[str, Any], state: object, task: Task = task) -> None:
-            pipe.send(Progress(task.directory, record["round"], record["test_accuracy"], len(record["filtered"])))
+            pipe.send(Progress(task.directory, record["round"], record["test_accuracy"], record["num_filtered"]))
 
         try:
             config = Config.from_table(task.table)
             result = simulate(config, callbacks=[tell], out=task.directory, resume=resume, say=pipe.send)
             last = result.records[-1]
-            accuracy, filtered = last["test_accuracy"], len(last["filtered"])
+            accuracy, filtered = last["test_accuracy"], last["num_filtered"]
             pipe.send(Progress(task.directory, last["round"], accuracy, filtered, finished=True))
         except FilflError as error:
             pipe.send(error)

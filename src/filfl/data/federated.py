@@ -3,13 +3,13 @@
 import hashlib
 import math
 import numbers
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from filfl.data.folder import digest_of, open_arrays, save_arrays
 from filfl.errors import DataError
 from filfl.rng import SETUP, stream
 
@@ -39,7 +39,8 @@ class FederatedData:
     """Whose each test sample is; -1 where the source does not say."""
     classes: int
     """The number of classes; 0 when the targets are not class labels."""
-    names: tuple[str, ...]
+    names: Array
+    """What the source calls the clients: texts or whole numbers."""
     noisy: NDArray[np.bool_]
     """Which clients were given random labels."""
     scale: NDArray[np.float32]
@@ -58,22 +59,55 @@ class FederatedData:
         """Training samples of each client."""
         return self.train_ends - self.offsets[:-1]
 
-    def describe(self) -> list[dict[str, Any]]:
-        """What is known about every client, in the order of their ids."""
-        return [
-            {"name": name, "num_train": int(size), "noisy": bool(noisy)}
-            for name, size, noisy in zip(self.names, self.num_train, self.noisy, strict=True)
-        ]
-
     def fingerprint(self) -> str:
         """A hash of everything in here: two data sets with the same one give the same run."""
         digest = hashlib.blake2b(digest_size=16)
-        for name in self.__dataclass_fields__:
-            value = getattr(self, name)
-            if isinstance(value, np.ndarray):
-                digest.update(f"{name} {value.dtype} {value.shape}".encode())
-                digest.update(np.ascontiguousarray(value).data)
+        for name, array in self._arrays().items():
+            digest.update(f"{name} {array.dtype} {array.shape} {digest_of(array)}".encode())
         return digest.hexdigest()
+
+    def save(self, directory: str | Path) -> None:
+        """Write this data into a new folder, from which `open` maps it."""
+        save_arrays(Path(directory).expanduser(), self._arrays(), {"classes": self.classes})
+
+    @classmethod
+    def open(cls, directory: str | Path) -> "FederatedData":
+        """The data that `save` wrote, mapped into memory: of a million clients only those who are asked are read.
+
+        Its fingerprint is the one that was written. A file whose size has changed since is refused; one with another
+        time of change is hashed anew when the fingerprint is asked for.
+        """
+        directory = Path(directory).expanduser()
+        arrays, rest = open_arrays(directory, [f.name for f in fields(cls) if f.name != "classes"])
+        if not isinstance(classes := rest.get("classes"), int):
+            raise DataError(f"{directory} does not say how many classes there are: save the data again")
+        data = cls(**arrays, classes=classes)
+        if problem := data._misfit():
+            raise DataError(f"{directory} does not fit together: {problem}")
+        return data
+
+    def _arrays(self) -> dict[str, Array]:
+        return {f.name: np.asanyarray(getattr(self, f.name)) for f in fields(self) if f.name != "classes"}
+
+    def _misfit(self) -> str | None:
+        """What is wrong with the lengths, if anything."""
+        lengths = {name: len(array) for name, array in self._arrays().items() if array.ndim}
+        groups = (
+            ("train_ends", "names", "noisy"),
+            ("x", "y"),
+            ("filter_x", "filter_y"),
+            ("test_x", "test_y", "test_clients"),
+        )
+        for group in groups:
+            if len({lengths.get(name) for name in group}) > 1:
+                return ", ".join(f"{name} has {lengths.get(name, 'no')}" for name in group) + " entries"
+        if lengths["offsets"] != lengths["train_ends"] + 1:
+            return f"offsets must have one entry more than train_ends (got {lengths['offsets']})"
+        start, stop = self.offsets[:-1], self.offsets[1:]
+        whole = self.offsets[0] == 0 and self.offsets[-1] == lengths["x"]
+        if not whole or (start > self.train_ends).any() or (self.train_ends > stop).any():
+            return f"offsets and train_ends do not cut the {lengths['x']} samples into clients"
+        return None
 
     @classmethod
     def from_arrays(
@@ -163,7 +197,7 @@ class FederatedData:
             test_y=test_y,
             test_clients=test_clients,
             classes=int(everything.max()) + 1 if everything.dtype.kind == "i" else 0,
-            names=tuple(str(name) for name in names),
+            names=names if names.dtype.kind in "iuU" else np.array([str(name) for name in names]),
             noisy=np.zeros(len(names), dtype=bool),
             scale=np.asarray(scale, dtype=np.float32),
             shift=np.asarray(shift, dtype=np.float32),
@@ -177,7 +211,7 @@ class FederatedData:
         if self.classes == 0:
             raise DataError("data.noisy needs class labels, and these targets are numbers")
         chosen = stream(seed, SETUP, "noisy").permutation(self.num_clients)[:count]
-        y, noisy = self.y.copy(), self.noisy.copy()
+        y, noisy = np.array(self.y), np.array(self.noisy)
         for k in chosen:
             mine = slice(self.offsets[k], self.offsets[k + 1])
             y[mine] = stream(seed, SETUP, "random-labels", int(k)).integers(self.classes, size=y[mine].shape)
@@ -239,7 +273,7 @@ def as_targets(name: str, values: ArrayLike) -> Array:
         if not np.isfinite(array).all():
             raise DataError(f"{name} has targets that are not finite")
         return array
-    array = array.astype(np.int64)
+    array = array.astype(np.int64, copy=False)
     if array.size and array.min() < 0:
         raise DataError(f"{name} has the label {array.min()}; classes are 0, 1, 2, ...")
     return array
@@ -253,11 +287,3 @@ def _numbers(name: str, values: ArrayLike) -> Array:
     if array.dtype.kind not in "buif":
         raise DataError(f"{name} must hold numbers (got {array.dtype})")
     return array
-
-
-def client_ids_of(parts: Sequence[NDArray[np.int64]], total: int) -> NDArray[np.int64]:
-    """A partition (the sample indices of each client) as the owner of each of `total` samples."""
-    owners = np.full(total, -1, dtype=np.int64)
-    for k, part in enumerate(parts):
-        owners[part] = k
-    return owners
