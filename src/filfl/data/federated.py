@@ -1,7 +1,6 @@
 """Data that lies with clients: one contiguous array, cut by offsets."""
 
 import hashlib
-import math
 import numbers
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -74,13 +73,15 @@ class FederatedData:
     def open(cls, directory: str | Path) -> "FederatedData":
         """The data that `save` wrote, mapped into memory: of a million clients only those who are asked are read.
 
-        Its fingerprint is the one that was written. A file whose size has changed since is refused; one with another
-        time of change is hashed anew when the fingerprint is asked for.
+        A file of another size than was written is refused. So is one of another time of change and another hash; of
+        the others the hash is taken as it was written, so that nothing has to be read for the fingerprint.
         """
         directory = Path(directory).expanduser()
         arrays, rest = open_arrays(directory, [f.name for f in fields(cls) if f.name != "classes"])
         if not isinstance(classes := rest.get("classes"), int):
             raise DataError(f"{directory} does not say how many classes there are: save the data again")
+        arrays["x"].read_at_random()
+        arrays["y"].read_at_random()
         data = cls(**arrays, classes=classes)
         if problem := data._misfit():
             raise DataError(f"{directory} does not fit together: {problem}")
@@ -147,25 +148,27 @@ class FederatedData:
         if shares["filtering"] + shares["validation"] >= 1:
             raise DataError(f"filtering and validation leave nothing to train on (got {filtering} and {validation})")
 
-        parts: dict[str, list[NDArray[np.int64]]] = {"train": [], "validation": [], "filtering": [], "test": []}
-        by_owner = np.split(np.argsort(owners, kind="stable"), np.cumsum(np.bincount(owners))[:-1])
-        for k, samples in enumerate(by_owner):
-            mine = stream(seed, SETUP, "split", k).permutation(samples)
-            tested, rest = np.split(mine, [floored(shares["test"], len(mine))])
-            num_filter, num_validation = (floored(shares[key], len(rest)) for key in ("filtering", "validation"))
-            filtered, validated, trained = np.split(rest, [num_filter, num_filter + num_validation])
-            parts["test"].append(tested)
-            parts["filtering"].append(filtered)
-            parts["validation"].append(validated)
-            parts["train"].append(trained)
-        order = [part for k in range(len(names)) for part in (parts["train"][k], parts["validation"][k])]
-        sizes = np.array([[len(t), len(v)] for t, v in zip(parts["train"], parts["validation"], strict=True)])
-        offsets = np.concatenate([[0], np.cumsum(sizes.sum(axis=1))]).astype(np.int64)
+        counts = np.bincount(owners)
+        starts = np.concatenate([[0], np.cumsum(counts)])
+        shuffled = np.argsort(owners, kind="stable")
+        for k in range(len(names)):
+            mine = slice(starts[k], starts[k + 1])
+            shuffled[mine] = stream(seed, SETUP, "split", k).permutation(shuffled[mine])
+        # One client after the other, the samples are cut into test | filtering | validation | train.
+        tested = _floored_each(shares["test"], counts)
+        filtered, validated = (_floored_each(shares[key], counts - tested) for key in ("filtering", "validation"))
+        cuts = np.stack([tested, tested + filtered, tested + filtered + validated])
+        owners = np.repeat(np.arange(len(names)), counts)
+        kind = (np.arange(len(owners)) - starts[owners] >= cuts[:, owners]).sum(axis=0)
+        parts = {"test": shuffled[kind == 0], "filtering": shuffled[kind == 1]}
+        kept = kind >= 2
+        order = shuffled[kept][np.argsort(2 * owners[kept] - kind[kept], kind="stable")]
+        sizes = counts - tested - filtered
+        offsets = np.concatenate([[0], np.cumsum(sizes)])
 
         def own_or_cut(which: str, given: float | Pair | Owned) -> tuple[Array, Array]:
             if not isinstance(given, tuple | list):
-                index = np.concatenate(parts[which])
-                return x[index], y[index]
+                return x[parts[which]], y[parts[which]]
             if len(given) not in ((2, 3) if which == "test" else (2,)):
                 raise DataError(f"{which} must be a share or a pair of arrays (x, y) (got {len(given)} things)")
             own_x, own_y = as_inputs(f"{which} x", given[0]), as_targets(f"{which} y", given[1])
@@ -182,15 +185,15 @@ class FederatedData:
         filter_x, filter_y = own_or_cut("filtering", filtering)
         if len(test_x) == 0:
             raise DataError("the test set is empty: give it a larger share of the samples, or arrays (x, y) of its own")
-        test_clients = np.concatenate([np.full(len(part), k) for k, part in enumerate(parts["test"])])
+        test_clients = owners[kind == 0]
         if isinstance(test, tuple | list):
             test_clients = _places(names, test[2], len(test_y)) if len(test) == 3 else np.full(len(test_y), -1)
         everything = np.concatenate([y, test_y, filter_y])
         return cls(
-            x=np.ascontiguousarray(x[np.concatenate(order)]),
-            y=np.ascontiguousarray(y[np.concatenate(order)]),
+            x=np.ascontiguousarray(x[order]),
+            y=np.ascontiguousarray(y[order]),
             offsets=offsets,
-            train_ends=offsets[:-1] + sizes[:, 0],
+            train_ends=offsets[1:] - validated,
             filter_x=filter_x,
             filter_y=filter_y,
             test_x=test_x,
@@ -237,7 +240,11 @@ def _places(names: Array, client_ids: ArrayLike, count: int) -> NDArray[np.int64
 
 def floored(share: float, count: int) -> int:
     """The share of a count, rounded down; 0.29 of 100 is 29, although their product in floating point is not."""
-    return math.floor(share * count + 1e-9)
+    return int(_floored_each(share, np.array(count)))
+
+
+def _floored_each(share: float, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.asarray(np.floor(float(share) * counts + 1e-9), dtype=np.int64)
 
 
 def _owners(client_ids: ArrayLike) -> Array:
