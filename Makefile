@@ -20,8 +20,9 @@ lint: $(READY)  ## Check style (ruff) and types (mypy)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(READY)  ## Measure the simulator against a bare PyTorch loop
+bench: $(READY)  ## Measure the simulator against a bare PyTorch loop, and a million clients against few
 	$(BIN)/python benchmarks/overhead.py
+	$(BIN)/python benchmarks/scale.py
 
 wheel: $(READY)  ## Build the wheel into dist/
 	$(BIN)/python -m build --wheel

@@ -39,9 +39,9 @@ def test_from_arrays_puts_every_sample_in_one_place(counts: list[int], share: fl
 def test_test_samples_keep_their_clients() -> None:
     owners = np.repeat(["ann", "bob", "cy"], [10, 20, 5])
     data = FederatedData.from_arrays(np.arange(35.0)[:, None], np.zeros(35, dtype=int), owners, test=0.2)
-    assert data.names == ("ann", "bob", "cy")
+    assert data.names.tolist() == ["ann", "bob", "cy"]
     assert np.bincount(data.test_clients).tolist() == [2, 4, 1]
-    assert (owners[data.test_x[:, 0].astype(int)] == np.array(data.names)[data.test_clients]).all()
+    assert (owners[data.test_x[:, 0].astype(int)] == data.names[data.test_clients]).all()
 
 
 def test_test_samples_given_with_their_clients() -> None:

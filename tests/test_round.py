@@ -19,6 +19,7 @@ from filfl.errors import PluginError
 from filfl.filtering import FILTERS, Filtering
 from filfl.filtering.judges import federated, variable
 from filfl.filtering.reward import AverageReward
+from filfl.filtering.when import START
 from filfl.round import filfl_round
 from filfl.selection.divfl import DivFL
 from filfl.selection.power_of_choice import PowerOfChoice
@@ -54,8 +55,8 @@ class Scripted:
         broken = {0: torch.tensor([torch.nan]), 5: torch.ones(2)}
         return {k: broken.get(k, torch.tensor([float(k)])) for k in ids}
 
-    def num_examples(self, ids: Sequence[int]) -> dict[int, int]:
-        return dict.fromkeys(ids, 10)
+    def num_examples(self, ids: np.ndarray) -> np.ndarray:
+        return np.full(len(ids), 10)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +133,21 @@ def test_figure_2_filters_when_somebody_new_is_there_and_h_rounds_after_the_last
     assert [r.round for r in records if r.did_filter] == [1, 4, 7, 8]
     records, *_ = run([a] * 3, filter=FILTERS["keep-all"], when="figure-2", h=9, n=2)
     assert [r.round for r in records if r.did_filter] == [1], "who was there but not considered is not new"
+
+
+def test_without_a_filter_the_state_remembers_nobody() -> None:
+    _, state, _ = run([(1, 2, 3), (2, 3)])
+    assert state.past is START and state.S_f == ()
+    _, state, _ = run([(1, 2, 3), (2, 3)], filter=FILTERS["dgf"], when="figure-2")
+    assert state.past.previous.tolist() == [2, 3] and state.past.seen.tolist() == [1, 2, 3]
+
+
+def test_a_record_lists_who_is_available_unless_that_is_everybody() -> None:
+    some, everybody = run([(1, 3), tuple(range(10))])[0]
+    assert (some.available, some.num_available, some.filtered, some.num_filtered) == ([1, 3], 2, None, 2)
+    assert (everybody.available, everybody.num_available, everybody.num_filtered) == (None, 10, 10)
+    (kept,), *_ = run([tuple(range(10))], filter=keep(2, 3, 5))
+    assert (kept.available, kept.filtered, kept.num_filtered) == (None, [2, 3, 5], 3)
 
 
 def test_a_round_without_anybody_is_a_change() -> None:
@@ -266,8 +282,8 @@ class Opinionated(Scripted):
         w = float(weights.vector[0])
         return {k: Failure("gone") if k == 9 else abs(w - k) for k in ids}
 
-    def num_examples(self, ids: Sequence[int]) -> dict[int, int]:
-        return {k: 10 * k for k in ids}
+    def num_examples(self, ids: np.ndarray) -> np.ndarray:
+        return 10 * ids
 
 
 def test_a_variable_judge_is_one_random_client_and_its_messages_are_counted() -> None:

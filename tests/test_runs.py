@@ -208,7 +208,7 @@ def test_files_are_flushed_before_they_get_their_name(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize(
-    "change", [{"run": None}, {"S_f": 3}, {"records_bytes": "a"}, {"format": 99}, {"round": "4"}, {"previous": "x"}]
+    "change", [{"run": None}, {"S_f": 3}, {"records_bytes": "a"}, {"format": 99}, {"round": "4"}, {"filtered_at": "x"}]
 )
 def test_a_checkpoint_that_makes_no_sense_is_refused_even_if_its_hash_is_right(
     change: dict[str, Any], tmp_path: Path
@@ -231,7 +231,7 @@ def test_strange_names_among_the_checkpoints_are_passed_over(small: dict[str, An
     assert len(result.records) == 4 and not said
 
 
-@pytest.mark.parametrize("what", ["times.jsonl", "clients.json"])
+@pytest.mark.parametrize("what", ["times.jsonl", "clients.csv"])
 def test_damaged_side_files_are_mended(what: str, small: dict[str, Any], tmp_path: Path) -> None:
     interrupted(small, tmp_path / "run", 3)
     (tmp_path / "run" / what).write_bytes(b"\x00" + (tmp_path / "run" / what).read_bytes()[1:])
@@ -242,8 +242,8 @@ def test_damaged_side_files_are_mended(what: str, small: dict[str, Any], tmp_pat
     (tmp_path / "run" / "times.jsonl").write_bytes(b"\x00")
     again, _ = resume(small, tmp_path / "run")
     assert again.already_finished
-    (tmp_path / "run" / "clients.json").write_bytes(b"")
-    with pytest.raises(RunError, match=r"clients.json is damaged"):
+    (tmp_path / "run" / "clients.csv").write_bytes(b"")
+    with pytest.raises(RunError, match=r"clients.csv is damaged"):
         read_run(tmp_path / "run")
 
 

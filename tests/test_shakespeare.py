@@ -96,7 +96,7 @@ def test_windows_slide_by_one_or_lie_apart(length: int) -> None:
 
 def test_every_window_is_the_roles_text_and_its_next_character(speeches: Path) -> None:
     data = Shakespeare(path=str(speeches), min_chars=1).load(0)
-    assert data.names == ("Lear: FOOL", "Lear: KENT", "Hamlet: FOOL")
+    assert data.names.tolist() == ["Lear: FOOL", "Lear: KENT", "Hamlet: FOOL"]
     assert data.x.dtype == np.int8 and data.sample_shape == (80,) and data.classes == 80
     for k, text in enumerate(t[:400] + "\n" + t[400:] for t in TEXTS.values()):
         cut = len(text) - len(text) // 10
@@ -119,7 +119,7 @@ def test_the_first_windows_are_kept_and_the_test_in_proportion(speeches: Path) -
 
 
 def test_clients_are_drawn_by_seed(speeches: Path) -> None:
-    drawn = {Shakespeare(path=str(speeches), min_chars=1, clients=2).load(seed).names for seed in range(20)}
+    drawn = {tuple(Shakespeare(path=str(speeches), min_chars=1, clients=2).load(seed).names) for seed in range(20)}
     assert len(drawn) == 3 and all(len(names) == 2 for names in drawn)
     data = Shakespeare(path=str(speeches), min_chars=1, clients=2).load(0)
     assert set(data.test_clients) == {0, 1}
@@ -133,7 +133,7 @@ def test_what_is_left_out_is_counted_and_said(tmp_path: Path, caplog: pytest.Log
     for _ in range(2):  # parsed, and then from the cache
         caplog.clear()
         data = Shakespeare(path=str(path), min_chars=10, test=0.4).load(0)
-        assert data.names == ("a: LONG",)
+        assert data.names.tolist() == ["a: LONG"]
         assert [record.getMessage().removeprefix(f"{path}: ") for record in caplog.records] == [
             "roles without text, skipped: 1",
             "characters outside the alphabet, taken for spaces: 2",
@@ -161,7 +161,7 @@ def test_a_leaf_folder(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None
     ann, bob, cy, new = (windows(prose(100, seed)) for seed in (6, 7, 8, 9))
     folder = write_leaf(tmp_path / "leaf", train={"ann": ann, "bob": bob, "nil": ([], [])}, test={"bob": new, "cy": cy})
     data = Shakespeare(path=str(folder)).load(0)
-    assert data.names == ("ann", "bob") and data.num_train.tolist() == [16, 16] and data.classes == 80
+    assert data.names.tolist() == ["ann", "bob"] and data.num_train.tolist() == [16, 16] and data.classes == 80
     assert Counter(held_by(data, 1)) == Counter(x + y for x, y in zip(*bob, strict=True))
     assert pairs(data.test_x, data.test_y) == [x + y for user in (new, cy) for x, y in zip(*user, strict=True)]
     assert data.test_clients.tolist() == [1] * 20 + [-1] * 20
@@ -339,7 +339,7 @@ def test_the_real_speeches() -> None:
     long = {f"{play}: {role}": text for (play, role), text in texts.items() if len(text) >= 2000}
     assert len(texts) == 1384 and len(long) == 447
     data = Shakespeare(clients=447, most=40).load(0)
-    assert data.names == tuple(long) and len(data.y) == 447 * 40
+    assert data.names.tolist() == list(long) and len(data.y) == 447 * 40
     for k in (0, 100, 446):
         text = long[data.names[k]].translate({ord(c): " " for c in set(long[data.names[k]]) - set(ALPHABET)})
         assert Counter(held_by(data, k)) == Counter(text[i : i + 81] for i in range(40))
@@ -360,7 +360,7 @@ def test_leafs_own_file(tmp_path: Path) -> None:
     (folder / "train" / source.name).symlink_to(source)
     data = Shakespeare(path=str(folder)).load(0)
     tested = {"a" * 80, copy["x"][0]}
-    assert data.num_clients == 109 and data.names == tuple(content["users"])
+    assert data.num_clients == 109 and data.names.tolist() == content["users"]
     assert sum(content["num_samples"]) == 16_507 and len(data.y) < 16_507, "a copy of a test window does not train"
     for k, name in enumerate(data.names):
         user = content["user_data"][name]

@@ -290,7 +290,7 @@ def test_own_loss_metrics_and_callbacks() -> None:
 def test_own_selection_may_ask(blobs: filfl.FederatedData) -> None:
     def least_lossy(pool: Sequence[int], k: int, ask: Any, rng: np.random.Generator) -> list[int]:
         losses, sizes = ask.losses(pool), ask.num_examples(pool)
-        assert all(sizes[i] == blobs.num_train[i] for i in pool)
+        assert sizes.tolist() == blobs.num_train[pool].tolist()
         return sorted(losses, key=losses.__getitem__)[:k]
 
     result = filfl.simulate({"rounds": 2, "selection.k": 2}, data=blobs, selection=least_lossy)

@@ -15,7 +15,7 @@ def records(accuracies: list[float | None], filtered: int = 4) -> list[dict[str,
             "round": t,
             "test_accuracy": accuracy,
             "test_loss": accuracy,
-            "filtered": [0] * filtered,
+            "num_filtered": filtered,
             "uplink_bytes": 1_000_000,
         }
         for t, accuracy in enumerate(accuracies, start=1)

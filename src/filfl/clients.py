@@ -8,9 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from filfl.algorithms import Algorithm
+from filfl.selection.base import AnyIds
 from filfl.weights import Layout, Weights
 
 Answer = TypeVar("Answer")
@@ -63,8 +66,8 @@ class Clients(Protocol):
         """Each client's gradient of its mean training loss at `weights`."""
         ...
 
-    def num_examples(self, ids: Sequence[int]) -> dict[int, int]:
-        """How many training examples each client has, as it said when it registered."""
+    def num_examples(self, ids: AnyIds) -> NDArray[np.int64]:
+        """How many training examples each client has, as it said when it registered; in the order of the ids."""
         ...
 
 
@@ -98,7 +101,7 @@ class Metered:
         answers = self._clients.gradients(ids, weights)
         return self._count(ids, answers, self._layout.num_trained * self._layout.dtype.itemsize)
 
-    def num_examples(self, ids: Sequence[int]) -> dict[int, int]:
+    def num_examples(self, ids: AnyIds) -> NDArray[np.int64]:
         return self._clients.num_examples(ids)
 
     def _count(self, ids: Sequence[int], answers: dict[int, Answer], size: int) -> dict[int, Answer]:

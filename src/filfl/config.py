@@ -136,8 +136,8 @@ class Config(Root):
         """What can only be said once the data is there."""
         N, m = data.num_clients, len(data.filter_y)
         problems = _more_than_there_are(self, N, f"the {N} clients of the data")
-        if len(empty := [data.names[k] for k in np.flatnonzero(data.num_train < 1)]):
-            problems.append(f"client {empty[0]} has no training samples ({len(empty)} of {N} have none)")
+        if len(empty := np.flatnonzero(data.num_train < 1)):
+            problems.append(f"client {data.names[empty[0]]} has no training samples ({len(empty)} of {N} have none)")
         if self.filter.name != "none" and self.filter.data in ("server", "file"):
             if m == 0:
                 problems.append(

@@ -57,7 +57,7 @@ class RoundsShown:
         t = record["round"]
         self._first = self._first or (t, time.monotonic())
         self._accuracy = self._accuracy if record["test_accuracy"] is None else record["test_accuracy"]
-        numbers = _numbers(self._accuracy, len(record["filtered"]))
+        numbers = _numbers(self._accuracy, record["num_filtered"])
         if self._task is not None:
             self._bar.update(self._task, completed=t, numbers=numbers)
         elif t % max(1, self._rounds // LINES) == 0 or t == self._rounds:

@@ -10,13 +10,14 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from filfl.aggregation import Admitted
+from filfl.availability.base import Ids, among
 from filfl.clock import Stopwatch
 from filfl.conversation import Conversation, whole_numbers
 from filfl.errors import PluginError
 from filfl.filtering import Filtering, Step
-from filfl.filtering.when import WHEN, Ids, Past
+from filfl.filtering.when import WHEN, Past
 from filfl.rng import stream
-from filfl.server import CountedReward, FilFL, Record, State
+from filfl.server import MOST_LISTED, CountedReward, FilFL, Record, State
 
 
 def filfl_round(t: int, state: State, fl: FilFL, clock: Stopwatch) -> tuple[State, Record]:
@@ -24,11 +25,12 @@ def filfl_round(t: int, state: State, fl: FilFL, clock: Stopwatch) -> tuple[Stat
     S_t = fl.availability(t, fl.num_clients, fl.seed)
     talk = Conversation(t, state, fl, clock)
     notes: list[str] = []
+    eligible: tuple[int, ...] | None
 
     if filters_now(t, S_t, state, fl):  # line 3
         considered = [int(k) for k in stream(fl.seed, t, "shuffle").permutation(S_t)[: fl.n]]
         w = talk.train(considered)  # lines 4-8
-        found = client_filtering(t, S_t.tolist(), considered, w, state, fl, talk, clock)  # line 9
+        found = client_filtering(t, S_t, considered, w, state, fl, talk, clock)  # line 9
         S_f = eligible = found.S_f
         if w and not S_f:
             notes.append("the filter kept nobody: chosen from all that trained")
@@ -37,12 +39,12 @@ def filfl_round(t: int, state: State, fl: FilFL, clock: Stopwatch) -> tuple[Stat
     else:  # line 10
         considered, found = [], None
         S_f = state.S_f
-        eligible = still_here(S_f, S_t) if fl.filter is not None else tuple(S_t.tolist())
-        if not eligible and len(S_t):
+        eligible = still_here(S_f, S_t) if fl.filter is not None else None
+        if eligible == () and len(S_t):
             notes.append("nobody of S^f is available: chosen from all available")
-        A_t = talk.select(eligible or S_t.tolist())  # line 11
+        A_t = talk.select(eligible or S_t)  # line 11
         w = talk.train(sorted(set(A_t)))  # lines 12-16
-        past = replace(state.past, previous=S_t)
+        past = replace(state.past, previous=S_t) if fl.filter is not None else state.past
 
     averaged = [w[k] for k in A_t if k in w]
     with clock("aggregate"):
@@ -57,9 +59,11 @@ def filfl_round(t: int, state: State, fl: FilFL, clock: Stopwatch) -> tuple[Stat
     record = Record(
         round=t,
         did_filter=found is not None,
-        available=S_t.tolist(),
+        available=None if len(S_t) == fl.num_clients or len(S_t) > MOST_LISTED else S_t.tolist(),
+        num_available=len(S_t),
         considered=considered,
-        filtered=list(eligible),
+        filtered=None if eligible is None else list(eligible),
+        num_filtered=len(S_t) if eligible is None else len(eligible),
         selected=A_t,
         refused=dict(sorted(talk.refused.items())),
         notes=notes,
@@ -102,7 +106,7 @@ class _Found:
 
 def client_filtering(
     t: int,
-    available: Sequence[int],
+    S_t: Ids,
     considered: Sequence[int],
     w: Mapping[int, Admitted],
     state: State,
@@ -114,7 +118,7 @@ def client_filtering(
     assert fl.filter is not None
     with clock("filter"):
         clients = [k for k in considered if k in w]
-        loss, judges = fl.judge(fl.seed, t, available, talk) if fl.judge else (None, [])
+        loss, judges = fl.judge(fl.seed, t, S_t, talk) if fl.judge else (None, [])
         R = fl.reward({k: w[k].weights.vector for k in clients}, state.w, loss)
         filtering = fl.filter(clients, R, stream(fl.seed, t, "filter")) if clients else Filtering(kept=())
     if not isinstance(filtering, Filtering):
@@ -127,7 +131,7 @@ def client_filtering(
 
 def still_here(S_f: Sequence[int], S_t: Ids) -> tuple[int, ...]:
     """Who of the last filtering may be chosen in a round without one."""
-    return tuple(sorted(set(S_f) & set(S_t.tolist())))
+    return tuple(k for k, here in zip(S_f, among(S_f, S_t), strict=True) if here)
 
 
 def _why_nobody(S_t: Ids, w: Mapping[int, Admitted], asked: Sequence[int]) -> str:

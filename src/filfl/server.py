@@ -66,17 +66,25 @@ class State:
     """How each client last changed the model, where the selection goes by that."""
 
 
+MOST_LISTED = 10_000
+"""Available clients that a record lists; a million ids a round would be most of what a run writes."""
+
+
 @dataclass(frozen=True)
 class Record:
     """What happened in one round. Everything in it is reproducible; seconds are kept elsewhere."""
 
     round: int
     did_filter: bool
-    available: list[int]
+    available: list[int] | None
+    """S_t; None where it is everybody, or more than `MOST_LISTED`: the availability gives them again for (t, seed)."""
+    num_available: int
     considered: list[int]
     """The clients that a filtering visited, in its order."""
-    filtered: list[int]
-    """The part of S^f that is available; everybody available where nothing filters."""
+    filtered: list[int] | None
+    """The part of S^f that is available; None where nothing filters, so that everybody available may be chosen."""
+    num_filtered: int
+    """How many may be chosen."""
     selected: list[int]
     refused: dict[int, str]
     notes: list[str]

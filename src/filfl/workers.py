@@ -97,14 +97,14 @@ def _work(pipe: Connection, resume: bool, workers: int) -> None:
     while (task := pipe.recv()) is not None:
 
         def tell(record: Mapping[str, Any], state: object, task: Task = task) -> None:
-            pipe.send(Progress(task.directory, record["round"], record["test_accuracy"], len(record["filtered"])))
+            pipe.send(Progress(task.directory, record["round"], record["test_accuracy"], record["num_filtered"]))
 
         try:
             given = task.table.get("execution", {})
             config = Config.from_table({**task.table, "execution": {"workers": workers, **given}})
             result = simulate(config, callbacks=[tell], out=task.directory, resume=resume, say=pipe.send)
             last = result.records[-1]
-            accuracy, filtered = last["test_accuracy"], len(last["filtered"])
+            accuracy, filtered = last["test_accuracy"], last["num_filtered"]
             pipe.send(Progress(task.directory, last["round"], accuracy, filtered, finished=True))
         except FilflError as error:
             pipe.send(error)

@@ -36,8 +36,8 @@ class Answers:
     def updates(self, ids: Sequence[int]) -> Mapping[int, torch.Tensor]:
         return {k: self.update[k] for k in ids}
 
-    def num_examples(self, ids: Sequence[int]) -> Mapping[int, int]:
-        return {k: self.examples[k] for k in ids}
+    def num_examples(self, ids: Sequence[int]) -> np.ndarray:
+        return np.array([self.examples[k] for k in ids])
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -85,6 +85,19 @@ def test_random_selections(pool: list[int], k: int, seed: int) -> None:
     assert len(set(chosen)) == len(chosen) == min(k, len(pool)) and set(chosen) <= set(pool)
     drawn = RandomWithReplacement()(pool, k, Answers(), rng(seed))
     assert len(drawn) == k and set(drawn) <= set(pool)
+
+
+@given(st.lists(st.integers(0, 10**6), unique=True, min_size=1, max_size=60), st.integers(1, 20), st.integers(0, 99))
+def test_a_pool_as_an_array_is_chosen_from_like_the_same_pool_as_a_list(ids: list[int], k: int, seed: int) -> None:
+    pool = sorted(ids)
+    answers = Answers(
+        loss={i: float(i % 7) for i in pool},
+        gradient={i: torch.tensor([i % 5, i % 3], dtype=torch.float32) for i in pool},
+        examples={i: 1 + i % 4 for i in pool},
+    )
+    for selection in (Random(), RandomWithReplacement(), PowerOfChoice(d=1 + len(pool) // 2), DivFL()):
+        as_list = list(selection(pool, k, answers, rng(seed)))
+        assert list(selection(np.array(pool), k, answers, rng(seed))) == as_list
 
 
 def plain_greedy(D: np.ndarray, k: int) -> list[int]:

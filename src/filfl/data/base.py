@@ -7,8 +7,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from filfl.data.federated import FederatedData, Pair, client_ids_of, floored
-from filfl.data.partition import PARTITIONS
+from filfl.data.federated import FederatedData, Pair, floored
+from filfl.data.partition import PARTITIONS, client_ids_of
 from filfl.options import Count, Fraction, Positive, Share
 from filfl.rng import SETUP, stream
 

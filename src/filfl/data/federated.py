@@ -1,15 +1,14 @@
 """Data that lies with clients: one contiguous array, cut by offsets."""
 
 import hashlib
-import math
 import numbers
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from filfl.data.folder import digest_of, open_arrays, save_arrays
 from filfl.errors import DataError
 from filfl.rng import SETUP, stream
 
@@ -39,7 +38,8 @@ class FederatedData:
     """Whose each test sample is; -1 where the source does not say."""
     classes: int
     """The number of classes; 0 when the targets are not class labels."""
-    names: tuple[str, ...]
+    names: Array
+    """What the source calls the clients: texts or whole numbers."""
     noisy: NDArray[np.bool_]
     """Which clients were given random labels."""
     scale: NDArray[np.float32]
@@ -58,22 +58,58 @@ class FederatedData:
         """Training samples of each client."""
         return self.train_ends - self.offsets[:-1]
 
-    def describe(self) -> list[dict[str, Any]]:
-        """What is known about every client, in the order of their ids."""
-        return [
-            {"name": name, "num_train": int(size), "noisy": bool(noisy)}
-            for name, size, noisy in zip(self.names, self.num_train, self.noisy, strict=True)
-        ]
-
     def fingerprint(self) -> str:
-        """A hash of everything in here: two data sets with the same one give the same run."""
+        """A hash of everything in here but the names: two data sets with the same one give the same run."""
         digest = hashlib.blake2b(digest_size=16)
-        for name in self.__dataclass_fields__:
-            value = getattr(self, name)
-            if isinstance(value, np.ndarray):
-                digest.update(f"{name} {value.dtype} {value.shape}".encode())
-                digest.update(np.ascontiguousarray(value).data)
+        for name, array in self._arrays().items():
+            if name != "names":
+                digest.update(f"{name} {array.dtype} {array.shape} {digest_of(array)}".encode())
         return digest.hexdigest()
+
+    def save(self, directory: str | Path) -> None:
+        """Write this data into a new folder, from which `open` maps it."""
+        save_arrays(Path(directory).expanduser(), self._arrays(), {"classes": self.classes})
+
+    @classmethod
+    def open(cls, directory: str | Path) -> "FederatedData":
+        """The data that `save` wrote, mapped into memory: of a million clients only those who are asked are read.
+
+        A file of another size than was written is refused. So is one of another time of change and another hash; of
+        the others the hash is taken as it was written, so that nothing has to be read for the fingerprint.
+        """
+        directory = Path(directory).expanduser()
+        arrays, rest = open_arrays(directory, [f.name for f in fields(cls) if f.name != "classes"])
+        if not isinstance(classes := rest.get("classes"), int):
+            raise DataError(f"{directory} does not say how many classes there are: save the data again")
+        arrays["x"].read_at_random()
+        arrays["y"].read_at_random()
+        data = cls(**arrays, classes=classes)
+        if problem := data._misfit():
+            raise DataError(f"{directory} does not fit together: {problem}")
+        return data
+
+    def _arrays(self) -> dict[str, Array]:
+        return {f.name: np.asanyarray(getattr(self, f.name)) for f in fields(self) if f.name != "classes"}
+
+    def _misfit(self) -> str | None:
+        """What is wrong with the lengths, if anything."""
+        lengths = {name: len(array) for name, array in self._arrays().items() if array.ndim}
+        groups = (
+            ("train_ends", "names", "noisy"),
+            ("x", "y"),
+            ("filter_x", "filter_y"),
+            ("test_x", "test_y", "test_clients"),
+        )
+        for group in groups:
+            if len({lengths.get(name) for name in group}) > 1:
+                return ", ".join(f"{name} has {lengths.get(name, 'no')}" for name in group) + " entries"
+        if lengths["offsets"] != lengths["train_ends"] + 1:
+            return f"offsets must have one entry more than train_ends (got {lengths['offsets']})"
+        start, stop = self.offsets[:-1], self.offsets[1:]
+        whole = self.offsets[0] == 0 and self.offsets[-1] == lengths["x"]
+        if not whole or (start > self.train_ends).any() or (self.train_ends > stop).any():
+            return f"offsets and train_ends do not cut the {lengths['x']} samples into clients"
+        return None
 
     @classmethod
     def from_arrays(
@@ -113,25 +149,27 @@ class FederatedData:
         if shares["filtering"] + shares["validation"] >= 1:
             raise DataError(f"filtering and validation leave nothing to train on (got {filtering} and {validation})")
 
-        parts: dict[str, list[NDArray[np.int64]]] = {"train": [], "validation": [], "filtering": [], "test": []}
-        by_owner = np.split(np.argsort(owners, kind="stable"), np.cumsum(np.bincount(owners))[:-1])
-        for k, samples in enumerate(by_owner):
-            mine = stream(seed, SETUP, "split", k).permutation(samples)
-            tested, rest = np.split(mine, [floored(shares["test"], len(mine))])
-            num_filter, num_validation = (floored(shares[key], len(rest)) for key in ("filtering", "validation"))
-            filtered, validated, trained = np.split(rest, [num_filter, num_filter + num_validation])
-            parts["test"].append(tested)
-            parts["filtering"].append(filtered)
-            parts["validation"].append(validated)
-            parts["train"].append(trained)
-        order = [part for k in range(len(names)) for part in (parts["train"][k], parts["validation"][k])]
-        sizes = np.array([[len(t), len(v)] for t, v in zip(parts["train"], parts["validation"], strict=True)])
-        offsets = np.concatenate([[0], np.cumsum(sizes.sum(axis=1))]).astype(np.int64)
+        counts = np.bincount(owners)
+        starts = np.concatenate([[0], np.cumsum(counts)])
+        shuffled = np.argsort(owners, kind="stable")
+        for k in range(len(names)):
+            mine = slice(starts[k], starts[k + 1])
+            shuffled[mine] = stream(seed, SETUP, "split", k).permutation(shuffled[mine])
+        # One client after the other, the samples are cut into test | filtering | validation | train.
+        tested = _floored_each(shares["test"], counts)
+        filtered, validated = (_floored_each(shares[key], counts - tested) for key in ("filtering", "validation"))
+        cuts = np.stack([tested, tested + filtered, tested + filtered + validated])
+        owners = np.repeat(np.arange(len(names)), counts)
+        kind = (np.arange(len(owners)) - starts[owners] >= cuts[:, owners]).sum(axis=0)
+        parts = {"test": shuffled[kind == 0], "filtering": shuffled[kind == 1]}
+        kept = kind >= 2
+        order = shuffled[kept][np.argsort(2 * owners[kept] - kind[kept], kind="stable")]
+        sizes = counts - tested - filtered
+        offsets = np.concatenate([[0], np.cumsum(sizes)])
 
         def own_or_cut(which: str, given: float | Pair | Owned) -> tuple[Array, Array]:
             if not isinstance(given, tuple | list):
-                index = np.concatenate(parts[which])
-                return x[index], y[index]
+                return x[parts[which]], y[parts[which]]
             if len(given) not in ((2, 3) if which == "test" else (2,)):
                 raise DataError(f"{which} must be a share or a pair of arrays (x, y) (got {len(given)} things)")
             own_x, own_y = as_inputs(f"{which} x", given[0]), as_targets(f"{which} y", given[1])
@@ -148,22 +186,22 @@ class FederatedData:
         filter_x, filter_y = own_or_cut("filtering", filtering)
         if len(test_x) == 0:
             raise DataError("the test set is empty: give it a larger share of the samples, or arrays (x, y) of its own")
-        test_clients = np.concatenate([np.full(len(part), k) for k, part in enumerate(parts["test"])])
+        test_clients = owners[kind == 0]
         if isinstance(test, tuple | list):
             test_clients = _places(names, test[2], len(test_y)) if len(test) == 3 else np.full(len(test_y), -1)
         everything = np.concatenate([y, test_y, filter_y])
         return cls(
-            x=np.ascontiguousarray(x[np.concatenate(order)]),
-            y=np.ascontiguousarray(y[np.concatenate(order)]),
+            x=np.ascontiguousarray(x[order]),
+            y=np.ascontiguousarray(y[order]),
             offsets=offsets,
-            train_ends=offsets[:-1] + sizes[:, 0],
+            train_ends=offsets[1:] - validated,
             filter_x=filter_x,
             filter_y=filter_y,
             test_x=test_x,
             test_y=test_y,
             test_clients=test_clients,
             classes=int(everything.max()) + 1 if everything.dtype.kind == "i" else 0,
-            names=tuple(str(name) for name in names),
+            names=names if names.dtype.kind in "iuU" else np.array([str(name) for name in names]),
             noisy=np.zeros(len(names), dtype=bool),
             scale=np.asarray(scale, dtype=np.float32),
             shift=np.asarray(shift, dtype=np.float32),
@@ -177,7 +215,7 @@ class FederatedData:
         if self.classes == 0:
             raise DataError("data.noisy needs class labels, and these targets are numbers")
         chosen = stream(seed, SETUP, "noisy").permutation(self.num_clients)[:count]
-        y, noisy = self.y.copy(), self.noisy.copy()
+        y, noisy = np.array(self.y), np.array(self.noisy)
         for k in chosen:
             mine = slice(self.offsets[k], self.offsets[k + 1])
             y[mine] = stream(seed, SETUP, "random-labels", int(k)).integers(self.classes, size=y[mine].shape)
@@ -203,7 +241,11 @@ def _places(names: Array, client_ids: ArrayLike, count: int) -> NDArray[np.int64
 
 def floored(share: float, count: int) -> int:
     """The share of a count, rounded down; 0.29 of 100 is 29, although their product in floating point is not."""
-    return math.floor(share * count + 1e-9)
+    return int(_floored_each(share, np.array(count)))
+
+
+def _floored_each(share: float, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.asarray(np.floor(float(share) * counts + 1e-9), dtype=np.int64)
 
 
 def _owners(client_ids: ArrayLike) -> Array:
@@ -239,7 +281,7 @@ def as_targets(name: str, values: ArrayLike) -> Array:
         if not np.isfinite(array).all():
             raise DataError(f"{name} has targets that are not finite")
         return array
-    array = array.astype(np.int64)
+    array = array.astype(np.int64, copy=False)
     if array.size and array.min() < 0:
         raise DataError(f"{name} has the label {array.min()}; classes are 0, 1, 2, ...")
     return array
@@ -253,11 +295,3 @@ def _numbers(name: str, values: ArrayLike) -> Array:
     if array.dtype.kind not in "buif":
         raise DataError(f"{name} must hold numbers (got {array.dtype})")
     return array
-
-
-def client_ids_of(parts: Sequence[NDArray[np.int64]], total: int) -> NDArray[np.int64]:
-    """A partition (the sample indices of each client) as the owner of each of `total` samples."""
-    owners = np.full(total, -1, dtype=np.int64)
-    for k, part in enumerate(parts):
-        owners[part] = k
-    return owners

@@ -64,7 +64,7 @@ class Femnist(Dataset):
         data = FederatedData.from_arrays(
             *own, test=test, filtering=self.filtering, validation=self.validation, seed=seed
         )
-        return replace(data, classes=self.classes, names=tuple(names[chosen].tolist()))
+        return replace(data, classes=self.classes, names=names[chosen])
 
     def _checked(
         self, raw: Arrays, source: Path

@@ -3,7 +3,7 @@
 Every sample goes to exactly one client, and no client gets fewer than `min_size`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,6 +63,14 @@ def _enough(total: int, clients: int, min_size: int) -> None:
             f"data.clients: {clients} clients cannot have data.min_size = {min_size} samples each, "
             f"there are {total} to share; at most {total // min_size} clients can"
         )
+
+
+def client_ids_of(parts: Sequence[Indices], total: int) -> Indices:
+    """A partition (the sample indices of each client) as the owner of each of `total` samples."""
+    owners = np.full(total, -1, dtype=np.int64)
+    for k, part in enumerate(parts):
+        owners[part] = k
+    return owners
 
 
 PARTITIONS: dict[str, Callable[..., list[Indices]]] = {"iid": iid, "dirichlet": dirichlet, "shards": shards}

@@ -77,7 +77,7 @@ class Shakespeare(Dataset):
             validation=self.validation,
             seed=seed,
         )
-        return replace(data, classes=len(ALPHABET), names=tuple(kept[k].name for k in np.unique(owners)))
+        return replace(data, classes=len(ALPHABET), names=np.array([kept[k].name for k in np.unique(owners)]))
 
     def _from_leaf(self, folder: Path) -> tuple[list[Role], list[str]]:
         files = leaf_files(folder)

@@ -8,6 +8,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
+from filfl.availability.base import Ids
 from filfl.rng import stream
 
 if TYPE_CHECKING:
@@ -24,14 +28,14 @@ class AskLosses(Protocol):
         """The loss of these weights on each client's own data."""
         ...
 
-    def num_examples(self, ids: Sequence[int]) -> Mapping[int, int]: ...
+    def num_examples(self, ids: Ids) -> NDArray[np.int64]: ...
 
 
-Judge = Callable[[int, int, Sequence[int], AskLosses], tuple[LossOf, list[int]]]
+Judge = Callable[[int, int, Ids, AskLosses], tuple[LossOf, list[int]]]
 """(seed, round, available clients, ask) -> the loss, and the clients whose data it goes by"""
 
 
-def variable(seed: int, t: int, available: Sequence[int], ask: AskLosses) -> tuple[LossOf, list[int]]:
+def variable(seed: int, t: int, available: Ids, ask: AskLosses) -> tuple[LossOf, list[int]]:
     """A random available client judges on its own validation data, another one in every filtering."""
     k = int(stream(seed, t, "judge").choice(available))
 
@@ -41,16 +45,17 @@ def variable(seed: int, t: int, available: Sequence[int], ask: AskLosses) -> tup
     return loss, [k]
 
 
-def federated(seed: int, t: int, available: Sequence[int], ask: AskLosses) -> tuple[LossOf, list[int]]:
+def federated(seed: int, t: int, available: Ids, ask: AskLosses) -> tuple[LossOf, list[int]]:
     """Eq. (2): every available client judges on its own training data, weighted by p_k, its share of the examples."""
-    sizes = ask.num_examples(available)
+    judges = available.tolist()
+    sizes = dict(zip(judges, ask.num_examples(available).tolist(), strict=True))
 
     def loss(vector: "Tensor") -> float:
-        answers = ask.losses_of(available, vector, "train")
+        answers = ask.losses_of(judges, vector, "train")
         total = sum(sizes[k] for k in answers)
         return sum(sizes[k] * answer for k, answer in answers.items()) / total if total else math.nan
 
-    return loss, list(available)
+    return loss, judges
 
 
 JUDGES: dict[str, Judge] = {"variable": variable, "federated": federated}

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Ids = NDArray[np.int64]
+from filfl.availability.base import Ids
+
 NOBODY: Ids = np.empty(0, dtype=np.int64)
 
 

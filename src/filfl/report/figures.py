@@ -27,12 +27,12 @@ class Curve:
 
 
 def _size_of_filtered(record: Mapping[str, Any], run: Run) -> float:
-    return float(len(record["filtered"]))
+    return float(record["num_filtered"])
 
 
 def _noisy_share(record: Mapping[str, Any], run: Run) -> float | None:
-    filtered = record["filtered"]
-    return 100 * len(run.noisy & set(filtered)) / len(filtered) if filtered else None
+    noisy = run.clients.noisy[run.may_be_chosen(record)]
+    return 100 * float(noisy.mean()) if len(noisy) else None
 
 
 CURVES = {
@@ -48,7 +48,11 @@ def draw_comparison(
     runs: Mapping[str, Sequence[Run]], against: Mapping[str, str], title: str, directory: Path
 ) -> list[Path]:
     """One PNG a curve, and one with the most telling side by side; the paths, the last one first."""
-    names = [name for name in CURVES if name != "noisy" or any(run.noisy for seeds in runs.values() for run in seeds)]
+    names = [
+        name
+        for name in CURVES
+        if name != "noisy" or any(run.clients.noisy.any() for seeds in runs.values() for run in seeds)
+    ]
     paths = [_figure([name], runs, against, title, directory / f"{name}.png") for name in names]
     telling = [name for name in names if name != "train-loss"]
     return [_figure(telling, runs, against, title, directory / "comparison.png"), *paths]

@@ -56,7 +56,7 @@ def compare_arms(
             accuracy_at={t: _over(seeds, partial(at_round, t=t)) for t in at},
             rounds_to_target=_over(seeds, lambda r: _reached(r, target, 0)),
             uplink_to_target=_over(seeds, lambda r: _reached(r, target, 1)),
-            mean_filtered=_over(seeds, lambda r: float(np.mean([len(record["filtered"]) for record in r]))),
+            mean_filtered=_over(seeds, lambda r: float(np.mean([record["num_filtered"] for record in r]))),
             **_tests(seeds, runs[against[arm]], arm == against[arm]),
         )
         for arm, seeds in runs.items()

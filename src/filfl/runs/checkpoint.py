@@ -15,12 +15,13 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from filfl.availability.base import Ids
 from filfl.filtering.when import Past
 from filfl.runs.files import sha256, to_json, write_whole
 from filfl.server import State
 from filfl.weights import Weights
 
-FORMAT = 1
+FORMAT = 2
 
 
 class Refused(Exception):
@@ -41,6 +42,7 @@ def save(folder: Path, saved: Saved, fingerprint: str) -> None:
     """Write the checkpoint of a run; `fingerprint` says of which run it is."""
     state = saved.state
     tensors = {"w.vector": state.w.vector, "w.integers": state.w.integers}
+    tensors |= {"past.previous": _bits(state.past.previous), "past.seen": _bits(state.past.seen)}
     tensors |= {f"memory.{name}": value for name, value in state.memory.items()}
     tensors |= {f"latest.{k}": value for k, value in state.latest.items()}
     payload = safetensors.torch.save({name: value.detach().cpu().contiguous() for name, value in tensors.items()})
@@ -49,8 +51,6 @@ def save(folder: Path, saved: Saved, fingerprint: str) -> None:
         "run": fingerprint,
         "round": saved.t,
         "S_f": list(state.S_f),
-        "previous": state.past.previous.tolist(),
-        "seen": state.past.seen.tolist(),
         "filtered_at": state.past.filtered_at,
         "records_bytes": saved.records_bytes,
         "records_sha256": saved.records_sha256,
@@ -96,9 +96,9 @@ def _load(folder: Path, t: int, fingerprint: str, device: torch.device) -> Saved
         w=Weights(tensors["w.vector"], tensors["w.integers"]),
         S_f=tuple(facts["S_f"]),
         past=Past(
-            previous=np.array(facts["previous"], dtype=np.int64),
-            seen=np.array(facts["seen"], dtype=np.int64),
-            filtered_at=facts["filtered_at"],
+            previous=_ids(tensors["past.previous"]),
+            seen=_ids(tensors["past.seen"]),
+            filtered_at=int(facts["filtered_at"]),
         ),
         memory=_named(tensors, "memory."),
         latest={int(k): value for k, value in _named(tensors, "latest.").items()},
@@ -125,3 +125,14 @@ def _paths(folder: Path, t: int) -> tuple[Path, Path]:
 
 def _named(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def _bits(ids: Ids) -> Tensor:
+    """Ids as one bit for every client there could be: a million of them are 125 kB."""
+    there = np.zeros(ids.max(initial=-1) + 1, dtype=bool)
+    there[ids] = True
+    return torch.from_numpy(np.packbits(there))
+
+
+def _ids(bits: Tensor) -> Ids:
+    return np.flatnonzero(np.unpackbits(bits.cpu().numpy()))

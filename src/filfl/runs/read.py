@@ -1,12 +1,17 @@
 """Reading run directories, for tables and pictures."""
 
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from filfl.availability.base import Ids
 from filfl.config import Config
 from filfl.errors import RunError
+from filfl.runs.registered import Registered
 from filfl.runs.store import CLIENTS, CONFIG, RECORDS, TIMES, read_lines, read_times
 
 
@@ -16,14 +21,16 @@ class Run:
 
     directory: Path
     config: Config
-    clients: list[dict[str, Any]]
+    clients: Registered
     records: list[dict[str, Any]]
     times: list[dict[str, Any]]
 
-    @property
-    def noisy(self) -> set[int]:
-        """The ids of the clients whose labels are random."""
-        return {k for k, client in enumerate(self.clients) if client["noisy"]}
+    def may_be_chosen(self, record: Mapping[str, Any]) -> Ids:
+        """The clients out of which A_t was chosen, also where the record does not list them."""
+        listed = record["available"] if record["filtered"] is None else record["filtered"]
+        if listed is None:
+            return self.config.availability(record["round"], len(self.clients), self.config.seed)
+        return np.array(listed, dtype=np.int64)
 
 
 def read_run(directory: Path) -> Run:
@@ -34,7 +41,5 @@ def read_run(directory: Path) -> Run:
         raise RunError(f"{directory} is not a run directory: {path.name}: {error.strerror}") from None
     except ValueError as error:
         raise RunError(f"{path} is damaged: {error}") from None
-    clients = read_lines(directory / CLIENTS)
-    if len(clients) != 1 or not isinstance(clients[0], list):
-        raise RunError(f"{directory / CLIENTS} is damaged: go on with the run by --resume, which mends it")
-    return Run(directory, config, clients[0], read_lines(directory / RECORDS), read_times(directory / TIMES))
+    clients = Registered.read(directory / CLIENTS)
+    return Run(directory, config, clients, read_lines(directory / RECORDS), read_times(directory / TIMES))

@@ -1,7 +1,7 @@
 """A run directory: what is in it, who may write to it, and how a run goes on after it was killed.
 
 config.toml          the complete config
-clients.json         the clients: name, number of training examples, whether their labels are random
+clients.csv          the clients: id, name, number of training examples, whether their labels are random
 rounds.jsonl         one record a round: the same bytes for the same config and seed
 times.jsonl          seconds by phase, one line a round
 checkpoints/         what is needed to go on
@@ -15,7 +15,7 @@ import json
 import os
 import platform
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,12 +34,13 @@ from filfl.experiment import dotted_keys
 from filfl.options import show
 from filfl.runs import checkpoint
 from filfl.runs.files import TEMPORARY, sha256, to_json, write_whole
+from filfl.runs.registered import Registered
 from filfl.runs.summary import summarize
 from filfl.server import State
 
 CONFIG, CLIENTS, RECORDS, TIMES, MODEL, SUMMARY = (
     "config.toml",
-    "clients.json",
+    "clients.csv",
     "rounds.jsonl",
     "times.jsonl",
     "model.safetensors",
@@ -53,7 +54,7 @@ class RunStore:
 
     directory: Path
     config: Config
-    clients: Sequence[Mapping[str, Any]]
+    clients: Registered
     fingerprint: str
     records: list[dict[str, Any]] = field(default_factory=list)
     resumed: State | None = None
@@ -125,7 +126,7 @@ class RunStore:
 def open_store(
     directory: Path,
     config: Config,
-    clients: Sequence[Mapping[str, Any]],
+    clients: Registered,
     fingerprint: str,
     device: torch.device,
     resume: bool,
@@ -183,7 +184,7 @@ def _prepare(store: RunStore, device: torch.device, resume: bool, say: Callable[
         _same_config(config_path, store.config)
     for leftover in [*directory.glob(TEMPORARY), *store.checkpoints.glob(TEMPORARY)]:
         leftover.unlink(missing_ok=True)
-    write_whole(directory / CLIENTS, to_json(store.clients).encode() + b"\n")
+    store.clients.write(directory / CLIENTS)
     write_whole(config_path, tomli_w.dumps(store.config.table()).encode())
     (directory / SUMMARY).unlink(missing_ok=True)
     found = _newest_usable(store, device, say)

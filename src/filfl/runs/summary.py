@@ -13,7 +13,7 @@ def summarize(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "rounds": len(records),
         "final_accuracy": final(records, "test_accuracy"),
         "final_loss": final(records, "test_loss"),
-        "mean_filtered": _mean([float(len(record["filtered"])) for record in records]),
+        "mean_filtered": _mean([float(record["num_filtered"]) for record in records]),
         "evaluations": sum(record["evaluations"] for record in records),
         "uplink_bytes": sum(record["uplink_bytes"] for record in records),
         "downlink_bytes": sum(record["downlink_bytes"] for record in records),

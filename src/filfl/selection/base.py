@@ -6,9 +6,13 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
+from filfl.availability.base import Ids
 from filfl.options import Count
+
+AnyIds = Sequence[int] | Ids
 
 
 class Ask(Protocol):
@@ -17,27 +21,27 @@ class Ask(Protocol):
     A client that does not answer is missing from the answer, and cannot be chosen for it.
     """
 
-    def losses(self, ids: Sequence[int]) -> Mapping[int, float]:
+    def losses(self, ids: AnyIds) -> Mapping[int, float]:
         """The loss of w_t on each client's own validation data."""
         ...
 
-    def gradients(self, ids: Sequence[int]) -> Mapping[int, Tensor]:
+    def gradients(self, ids: AnyIds) -> Mapping[int, Tensor]:
         """The gradient of each client's training loss at w_t."""
         ...
 
-    def updates(self, ids: Sequence[int]) -> Mapping[int, Tensor]:
+    def updates(self, ids: AnyIds) -> Mapping[int, Tensor]:
         """How each client last changed the model; zero for one that has not trained yet."""
         ...
 
-    def num_examples(self, ids: Sequence[int]) -> Mapping[int, int]:
-        """How many training examples each client has."""
+    def num_examples(self, ids: AnyIds) -> NDArray[np.int64]:
+        """How many training examples each client has, in the order of the ids."""
         ...
 
 
 class Selects(Protocol):
-    """The shape of every selection, ours or a user's own."""
+    """The shape of every selection, ours or a user's own. The pool is never empty, and cannot be written to."""
 
-    def __call__(self, pool: Sequence[int], k: int, ask: Ask, rng: np.random.Generator, /) -> Sequence[int]: ...
+    def __call__(self, pool: Ids, k: int, ask: Ask, rng: np.random.Generator, /) -> Sequence[int]: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,5 +59,5 @@ class Selection(ABC):
         return False
 
     @abstractmethod
-    def __call__(self, pool: Sequence[int], k: int, ask: Ask, rng: np.random.Generator) -> Sequence[int]:
+    def __call__(self, pool: Ids, k: int, ask: Ask, rng: np.random.Generator) -> Sequence[int]:
         """At most k clients out of the pool."""

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from filfl.availability.base import Ids
 from filfl.selection.base import Ask, Selection
 from filfl.selection.facility_location import lazy_greedy
 
@@ -34,7 +35,7 @@ class DivFL(Selection):
     def wants_updates(self) -> bool:
         return self.of == "updates"
 
-    def __call__(self, pool: Sequence[int], k: int, ask: Ask, rng: np.random.Generator) -> Sequence[int]:
+    def __call__(self, pool: Ids, k: int, ask: Ask, rng: np.random.Generator) -> Sequence[int]:
         vectors = ask.gradients(pool) if self.of == "gradients" else ask.updates(pool)
         # Shuffled, so that clients about whom the same is known (nothing, at first) are chosen by chance.
         ids = [int(i) for i in rng.permutation(sorted(vectors))]

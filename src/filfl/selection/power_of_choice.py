@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from filfl.availability.base import Ids
 from filfl.options import Count
 from filfl.selection.base import Ask, Selection
 
@@ -24,12 +25,11 @@ class PowerOfChoice(Selection):
 
     d: Count | None = None
 
-    def __call__(self, pool: Sequence[int], k: int, ask: Ask, rng: np.random.Generator) -> Sequence[int]:
-        candidates = list(pool)
+    def __call__(self, pool: Ids, k: int, ask: Ask, rng: np.random.Generator) -> Sequence[int]:
+        candidates = pool
         if self.d is not None and self.d < len(pool):
-            sizes = ask.num_examples(pool)
-            p = np.array([sizes[i] for i in pool], dtype=float)
-            candidates = sorted(int(i) for i in rng.choice(pool, size=self.d, replace=False, p=p / p.sum()))
+            p = ask.num_examples(pool).astype(float)
+            candidates = np.sort(rng.choice(pool, size=self.d, replace=False, p=p / p.sum()))
         losses = ask.losses(candidates)
         ranked = sorted(losses, key=lambda i: (math.isnan(losses[i]), -losses[i], i))
         return ranked[:k]

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from filfl.availability.base import Ids
 from filfl.selection.base import Ask, Selection
 
 
@@ -16,7 +17,7 @@ from filfl.selection.base import Ask, Selection
 class Random(Selection):
     """K of the pool, uniformly, without replacement."""
 
-    def __call__(self, pool: Sequence[int], k: int, ask: Ask, rng: np.random.Generator) -> Sequence[int]:
+    def __call__(self, pool: Ids, k: int, ask: Ask, rng: np.random.Generator) -> Sequence[int]:
         return [int(i) for i in rng.choice(pool, size=min(k, len(pool)), replace=False)]
 
 
@@ -26,5 +27,5 @@ class RandomWithReplacement(Selection):
 
     with_replacement: ClassVar[bool] = True
 
-    def __call__(self, pool: Sequence[int], k: int, ask: Ask, rng: np.random.Generator) -> Sequence[int]:
+    def __call__(self, pool: Ids, k: int, ask: Ask, rng: np.random.Generator) -> Sequence[int]:
         return [int(i) for i in rng.choice(pool, size=k, replace=True)]

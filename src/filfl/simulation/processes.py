@@ -11,12 +11,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import cloudpickle
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from filfl.clients import Failure, Job, Split, Update
 from filfl.data import FederatedData
 from filfl.evaluation import Loss
+from filfl.selection.base import AnyIds
 from filfl.simulation.pool import Pool
 from filfl.simulation.serial import samples_on
 from filfl.simulation.setup import CannotRun
@@ -36,6 +39,8 @@ class ProcessClients:
             raise CannotRun(f"worker processes compute on the CPU, and this run on {net.device}")
         if os.name != "posix" or not hasattr(socket, "AF_UNIX") or not sys.executable:
             raise CannotRun("this system cannot share unnamed memory with worker processes")
+        if isinstance(data.x, np.memmap):
+            raise CannotRun("the samples lie in a file that is mapped, and worker processes take theirs from memory")
         self._data = data
         self._layout = net.layout
         try:
@@ -95,8 +100,9 @@ class ProcessClients:
         trained = self._layout.num_trained
         return {k: answer if isinstance(answer, Failure) else rows[k][0][:trained] for k, answer in answers.items()}
 
-    def num_examples(self, ids: Sequence[int]) -> dict[int, int]:
-        return {k: int(self._data.train_ends[k] - self._data.offsets[k]) for k in ids}
+    def num_examples(self, ids: AnyIds) -> NDArray[np.int64]:
+        of = np.asarray(ids, dtype=np.int64)
+        return np.asarray(self._data.train_ends[of] - self._data.offsets[of])
 
     def _ask_rows(
         self, ids: Sequence[int], weights: Weights, question: Callable[[int, int], Sequence[Any]]
@@ -116,7 +122,8 @@ class ProcessClients:
 
     def _largest_first(self, ids: Sequence[int] | dict[int, int]) -> list[int]:
         """The longest work first, so that no worker is left with it at the end."""
-        sizes = self.num_examples(list(ids))
+        cohort = list(ids)
+        sizes = dict(zip(cohort, self.num_examples(cohort).tolist(), strict=True))
         return sorted(sizes, key=lambda k: (-sizes[k], k))
 
     def _stack_for(self, rows: int) -> tuple[Segment, Sequence[Spec]]:

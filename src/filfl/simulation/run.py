@@ -23,6 +23,7 @@ from filfl.filtering import FILTERS, Filter
 from filfl.filtering.judges import JUDGES
 from filfl.runs import Callback, finished, open_store, read_run, run_rounds
 from filfl.runs.files import to_json
+from filfl.runs.registered import Registered
 from filfl.runs.store import MODEL
 from filfl.runs.summary import summarize
 from filfl.selection import Selects
@@ -122,7 +123,7 @@ def simulate(
             summary = {**summarize(records), **summary}
             return Result(config, records, summary, net.module, directory, already_finished=True)
         opened = (
-            open_store(directory, config, data.describe(), fingerprint, device, resume, say)
+            open_store(directory, config, Registered.of(data), fingerprint, device, resume, say)
             if directory
             else nullcontext()
         )

@@ -1,5 +1,6 @@
 """The `Clients` door on one machine, one client after the other."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
@@ -12,6 +13,7 @@ from filfl.algorithms.local_sgd import batches, local_sgd
 from filfl.clients import Failure, Job, Split, Update
 from filfl.evaluation import Loss, Samples, full_gradient, mean_loss
 from filfl.rng import stream, torch_seeded
+from filfl.selection.base import AnyIds
 from filfl.weights import FlatModel, Weights
 
 Answer = TypeVar("Answer")
@@ -66,8 +68,9 @@ class SerialClients:
 
         return {k: _attempt("its gradient", gradient, k) for k in ids}
 
-    def num_examples(self, ids: Sequence[int]) -> dict[int, int]:
-        return {k: int(self._data.train_ends[k] - self._data.offsets[k]) for k in ids}
+    def num_examples(self, ids: AnyIds) -> NDArray[np.int64]:
+        of = np.asarray(ids, dtype=np.int64)
+        return np.asarray(self._data.train_ends[of] - self._data.offsets[of])
 
     def _train(self, k: int, weights: Weights, job: Job) -> Update:
         samples = self._part(k, "train")
@@ -108,7 +111,10 @@ def samples_on(model: FlatModel, data: Scaled, x: object, y: object) -> Samples:
     """Arrays of a federated dataset as samples where the model is; inputs that are not integers in its dtype."""
 
     def tensor(values: object) -> Tensor:
-        moved = torch.as_tensor(values).to(model.device)
+        with warnings.catch_warnings():
+            # Data that lies in files cannot be written to, and nobody here wants to.
+            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+            moved = torch.as_tensor(values).to(model.device)
         return moved.to(model.layout.dtype) if moved.is_floating_point() else moved
 
     return Samples(tensor(x), tensor(y), tensor(data.scale), tensor(data.shift))

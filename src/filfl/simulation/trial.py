@@ -4,7 +4,6 @@ import re
 import warnings
 from dataclasses import replace
 
-import numpy as np
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from filfl.clients import Job, Update
@@ -23,8 +22,8 @@ def why_not_batched(data: FederatedData, model: FlatModel, loss: Loss, job: Job)
     """Why this model and this loss cannot be batched over clients; None when they can."""
     if any(isinstance(module, _BatchNorm) for module in model.module.modules()):
         return "BatchNorm takes its statistics over a whole batch, and keeps them for one client at a time"
-    by_size = np.argsort(data.num_train, kind="stable")
-    ids = sorted({int(by_size[0]), int(by_size[-1])})  # as unequal as they come, so that batches are padded
+    sizes = data.num_train
+    ids = sorted({int(sizes.argmin()), int(sizes.argmax())})  # as unequal as they come, so that batches are padded
     short = replace(job, epochs=None, steps=STEPS)
     start = model.weights()
     alone = SerialClients(data, model, loss).train(ids, start, short)

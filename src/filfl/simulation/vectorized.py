@@ -21,6 +21,7 @@ from filfl.clients import Failure, Job, Split, Update
 from filfl.data import FederatedData
 from filfl.evaluation import CHUNK, Loss
 from filfl.rng import stream
+from filfl.selection.base import AnyIds
 from filfl.simulation.batched import BatchedModel, Rule
 from filfl.simulation.serial import SerialClients
 from filfl.weights import FlatModel, Weights
@@ -54,8 +55,7 @@ class VectorizedClients:
         self._pool.shutdown(cancel_futures=True)
 
     def train(self, ids: Sequence[int], weights: Weights, job: Job) -> dict[int, Update | Failure]:
-        # Neighbours in size share a block, so that little is padded.
-        blocks = self._blocks(sorted(ids, key=lambda k: (int(self._data.num_train[k]), k)))
+        blocks = self._blocks(ids)
         answers: dict[int, Update | Failure] = {}
         for block, trained in self._each(lambda block: self.train_block(block, weights, job), blocks):
             answers |= trained or self._serial.train(block, weights, job)
@@ -73,22 +73,24 @@ class VectorizedClients:
         return {k: float(losses.mean()) for k, losses in zip(ids, np.split(each, ends[:-1]), strict=True)}
 
     def gradients(self, ids: Sequence[int], weights: Weights) -> dict[int, Tensor | Failure]:
-        blocks = self._blocks(sorted(ids, key=lambda k: (int(self._data.num_train[k]), k)))
         answers: dict[int, Tensor | Failure] = {}
-        for block in blocks:
+        for block in self._blocks(ids):
             try:
                 answers |= zip(block, self._gradients(block, weights), strict=True)
             except Exception:
                 answers |= self._serial.gradients(block, weights)
         return {k: answers[k] for k in ids}
 
-    def num_examples(self, ids: Sequence[int]) -> dict[int, int]:
+    def num_examples(self, ids: AnyIds) -> NDArray[np.int64]:
         return self._serial.num_examples(ids)
 
     def _blocks(self, ids: Sequence[int]) -> list[list[int]]:
-        """The cohort in as few blocks as the limit allows, and those as equal as can be."""
-        count = -(-len(ids) // BLOCK[self._model.device.type])
-        return [part.tolist() for part in np.array_split(np.array(ids, dtype=np.int64), count)] if count else []
+        """The cohort in as few blocks as the limit allows, those as equal as can be; neighbours in size share one, so
+        that little is padded."""
+        cohort = np.unique(np.array(ids, dtype=np.int64))
+        by_size = cohort[np.argsort(self.num_examples(cohort), kind="stable")]
+        count = -(-len(cohort) // BLOCK[self._model.device.type])
+        return [part.tolist() for part in np.array_split(by_size, count)] if count else []
 
     def _each(self, work: Callable[[list[int]], Any], blocks: list[list[int]]) -> list[tuple[list[int], Any]]:
         """Every block with what came of it; None where it raised: then its clients are asked one by one, and whoever
@@ -118,7 +120,7 @@ class VectorizedClients:
             for index, share, rate in zip(plan.index, plan.share, rates, strict=True)
         ]
         totals = (torch.stack(losses).double() * plan.sizes).sum(dim=0) / plan.sizes.sum(dim=0)
-        sizes = self._data.num_train[block].tolist()
+        sizes = self.num_examples(block).tolist()
         return {
             k: Update(Weights(row, weights.integers), size, loss)
             for k, row, size, loss in zip(block, stack, sizes, totals.tolist(), strict=True)
@@ -128,7 +130,7 @@ class VectorizedClients:
         """The batches of every step, exactly those that each client would draw alone."""
         steps = [
             list(batches(size, job.batch, job.epochs, job.steps, stream(job.seed, job.round, "batches", k)))
-            for k, size in zip(block, self._data.num_train[block].tolist(), strict=True)
+            for k, size in zip(block, self.num_examples(block).tolist(), strict=True)
         ]
         shape = (max(map(len, steps)), len(block), min(job.batch, self._width))
         index = np.empty(shape, dtype=np.int64)
@@ -160,7 +162,7 @@ class VectorizedClients:
         self._model.module.eval()
         trained = self._model.layout.num_trained
         w = weights.vector[:trained].expand(len(block), trained)
-        num, starts = self._data.num_train[block], self._data.offsets[block]
+        num, starts = self.num_examples(block), self._data.offsets[block]
         total = torch.zeros_like(w)
         for start in range(0, int(num.max()), CHUNK):
             sizes = np.clip(num - start, 0, CHUNK)

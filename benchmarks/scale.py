@@ -1,0 +1,179 @@
+"""What a round costs when many more clients are registered than take part.
+
+W3's shape: MLP 784-64-10, 100 clients a round, 20 samples each, 1 epoch, batch 10, no filter; N = 10^4 and 10^6. The
+samples lie in memory-mapped files (15.7 GB for 10^6 clients; they are sparse, all zeros, and take no room on the
+disk). Seconds come from rounds that alternate between the two in one process; memory from a process of its own for
+each, as its peak without the pages of the data that are mapped in. The ratios are what counts.
+"""
+
+import argparse
+import json
+import multiprocessing
+import resource
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from filfl import FederatedData
+from filfl.algorithms.fedavg import FedAvg
+from filfl.clients import Job
+from filfl.clock import Stopwatch
+from filfl.config import Config
+from filfl.data.folder import FACTS
+from filfl.evaluation import cross_entropy
+from filfl.round import filfl_round
+from filfl.server import FilFL, State
+from filfl.simulation.executors import open_clients
+from filfl.simulation.setup import network, one_thread
+
+FEW, MANY = 10**4, 10**6
+K, SAMPLES, BATCH, LR = 100, 20, 10, 0.1
+MOST_SECONDS, MOST_MEMORY = 1.2, 1.5
+"""The ratios of many to few that are wanted."""
+CONFIG = Config.from_table(
+    {"data": {"name": "arrays"}, "selection": {"k": K}, "model": {"name": "mlp", "hidden": [64]}}
+)
+
+
+def problem(num_clients: int, folder: Path) -> FederatedData:
+    """Data as `FederatedData.save` writes it, but for its samples, which are zeros that nobody wrote."""
+    nobody = np.zeros((1, 784), dtype=np.uint8)
+    small = FederatedData.from_arrays(nobody, [9], [0], test=(nobody, [0]), filtering=(nobody, [0]), validation=0.0)
+    small.save(folder)
+    offsets = np.arange(num_clients + 1) * SAMPLES
+    facts = json.loads((folder / FACTS).read_text())
+    for name, shape in {"x": (num_clients * SAMPLES, 784), "y": (num_clients * SAMPLES,)}.items():
+        np.lib.format.open_memmap(folder / f"{name}.npy", "w+", getattr(small, name).dtype, shape).flush()
+    np.save(folder / "offsets.npy", offsets)
+    np.save(folder / "train_ends.npy", offsets[1:])
+    np.save(folder / "names.npy", np.arange(num_clients))
+    np.save(folder / "noisy.npy", np.zeros(num_clients, dtype=bool))
+    for name, noted in facts["arrays"].items():
+        status = (folder / f"{name}.npy").stat()
+        noted |= {"size": status.st_size, "changed": status.st_mtime_ns}
+    (folder / FACTS).write_text(json.dumps(facts))
+    return FederatedData.open(folder)
+
+
+class Federation:
+    """A run of filfl, round by round."""
+
+    def __init__(self, fl: FilFL, state: State) -> None:
+        self._fl, self._state, self._t = fl, state, 0
+
+    def round(self) -> float:
+        """The seconds of the next round."""
+        self._t += 1
+        start = time.perf_counter()
+        self._state, record = filfl_round(self._t, self._state, self._fl, Stopwatch())
+        seconds = time.perf_counter() - start
+        assert len(record.selected) == K and not record.refused, "not everybody trained"
+        return seconds
+
+
+@contextmanager
+def federation(num_clients: int, folder: Path) -> Iterator[Federation]:
+    """The clients behind the executor that a run of this shape has."""
+    data = problem(num_clients, folder / str(num_clients))
+    make = partial(CONFIG.model.build, data.sample_shape, data.classes)
+    build = partial(network, make, CONFIG.seed, torch.device("cpu"))
+    net = build()
+    with one_thread(), open_clients(CONFIG, data, net, cross_entropy, build, print) as clients:
+        fl = FilFL(
+            seed=CONFIG.seed,
+            num_clients=num_clients,
+            clients=clients,
+            layout=net.layout,
+            availability=CONFIG.availability,
+            filter=None,
+            reward=lambda trained, w_t, judged: NotImplemented,
+            judge=None,
+            when="algorithm-1",
+            h=5,
+            n=None,
+            selection=CONFIG.selection,
+            K=K,
+            job=lambda t: Job(0, t, FedAvg(), 1, None, BATCH, LR),
+            aggregation=CONFIG.aggregation,
+        )
+        yield Federation(fl, State(net.weights()))
+
+
+def seconds_a_round(rounds: int) -> dict[int, float]:
+    """The median seconds of alternating rounds, by the number of clients."""
+    seconds: dict[int, list[float]] = {FEW: [], MANY: []}
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        runs = {n: stack.enter_context(federation(n, folder)) for n in seconds}
+        for t in range(rounds + 3):
+            for n, run in runs.items():
+                took = run.round()
+                if t >= 3:  # the first ones warm up
+                    seconds[n].append(took)
+    return {n: statistics.median(values) for n, values in seconds.items()}
+
+
+def peak_megabytes(num_clients: int, rounds: int) -> float:
+    """The peak memory of a run in this process, without its data."""
+    with tempfile.TemporaryDirectory() as folder, federation(num_clients, Path(folder)) as run:
+        for _ in range(rounds):
+            run.round()
+        unit = 1024**2 if sys.platform == "darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit - _mapped_megabytes(folder)
+
+
+def _mapped_megabytes(folder: str) -> float:
+    """How much of the files in this folder is in this process's memory, where the system says so (Linux)."""
+    smaps, kilobytes, ours = Path("/proc/self/smaps"), 0, False
+    for line in smaps.read_text().splitlines() if smaps.exists() else []:
+        first, *rest = line.split()
+        if not first.endswith(":"):  # the head of a mapping: its addresses, ..., its file
+            ours = bool(rest) and rest[-1].startswith(folder)
+        elif first == "Rss:" and ours:
+            kilobytes += int(rest[0])
+    return kilobytes / 1024
+
+
+def measure(rounds: int = 30) -> dict[str, Any]:
+    """Seconds and megabytes of few and of many clients, and their ratios."""
+    memory = {}
+    for n in (FEW, MANY):
+        with multiprocessing.get_context("spawn").Pool(1) as alone:
+            memory[n] = alone.apply(peak_megabytes, (n, rounds))
+    seconds = seconds_a_round(rounds)  # last: the peak of a new process starts at that of the one that starts it
+    return {
+        "clients": [FEW, MANY],
+        "seconds": [seconds[FEW], seconds[MANY]],
+        "megabytes": [memory[FEW], memory[MANY]],
+        "seconds_ratio": seconds[MANY] / seconds[FEW],
+        "megabytes_ratio": memory[MANY] / memory[FEW],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--json", type=Path, help="write the figures to this file, too")
+    given = parser.parse_args()
+    found = measure(given.rounds)
+    print(f"{K} clients a round, median of {given.rounds} rounds, one thread:")
+    print("  registered   seconds a round   peak MB without data")
+    for n, seconds, megabytes in zip(found["clients"], found["seconds"], found["megabytes"], strict=True):
+        print(f"  {n:10,d}   {seconds:15.4f}   {megabytes:20.0f}")
+    print(f"  {'ratio':>10s}   {found['seconds_ratio']:15.2f}   {found['megabytes_ratio']:20.2f}")
+    print(f"  {'wanted':>10s}   {MOST_SECONDS:15.2f}   {MOST_MEMORY:20.2f}")
+    if given.json:
+        given.json.write_text(json.dumps(found, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,190 @@
+"""Many clients: a round costs what those cost who take part, and what is written counts the others."""
+
+import json
+import tracemalloc
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import filfl
+from filfl import FederatedData
+from filfl.availability.base import among
+from filfl.availability.diurnal import Diurnal
+from filfl.errors import PluginError, RunError
+from filfl.report.figures import CURVES
+from filfl.runs import read_run
+from filfl.runs.registered import ROWS, Registered
+
+
+def many(num_clients: int) -> FederatedData:
+    """Clients with one sample each: as little data as there can be."""
+    ends = np.arange(num_clients + 1)
+    few = np.eye(3, dtype=np.float32)
+    return FederatedData(
+        x=np.zeros((num_clients, 3), dtype=np.float32),
+        y=np.zeros(num_clients, dtype=np.int64),
+        offsets=ends,
+        train_ends=ends[1:],
+        filter_x=few,
+        filter_y=np.arange(3),
+        test_x=few,
+        test_y=np.arange(3),
+        test_clients=np.full(3, -1),
+        classes=3,
+        names=np.arange(num_clients),
+        noisy=np.zeros(num_clients, dtype=bool),
+        scale=np.float32(1),
+        shift=np.float32(0),
+    )
+
+
+class Peak:
+    """The most bytes that a round had allocated at once; the first rounds, which set things up, are not counted."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+    def __call__(self, record: Mapping[str, Any], state: object) -> None:
+        if record["round"] > 2:
+            now, peak = tracemalloc.get_traced_memory()
+            self.bytes = max(self.bytes, peak - now)
+        tracemalloc.start()
+        tracemalloc.reset_peak()
+
+
+def peak_of(num_clients: int, config: dict[str, Any]) -> int:
+    peak = Peak()
+    try:
+        filfl.simulate(
+            {"rounds": 4, "selection.k": 20, "model.hidden": [4], **config}, data=many(num_clients), callbacks=[peak]
+        )
+    finally:
+        tracemalloc.stop()
+    return peak.bytes
+
+
+SLACK = 300_000
+"""Far below an object for each of a million clients, or a second array of their ids."""
+
+
+def test_the_memory_of_a_round_does_not_grow_with_the_clients_beyond_their_ids() -> None:
+    config = {"filter.name": "none"}
+    few, all_of_them = peak_of(10_000, config), peak_of(1_000_000, config)
+    assert all_of_them - few < 8 * 990_000 + SLACK
+
+
+def test_with_few_available_nothing_grows_with_the_registered() -> None:
+    config = {"availability.name": "redraw", "availability.n": 40, "availability.every": 1, "filter.name": "dgf"}
+    assert peak_of(1_000_000, config) < peak_of(1_000, config) + SLACK
+
+
+@pytest.mark.parametrize("chi", ["none", "dgf"])
+def test_what_a_run_writes_counts_everybody_instead_of_listing_them(chi: str, tmp_path: Path) -> None:
+    config = {"rounds": 2, "selection.k": 5, "filter.name": chi, "filter.cap": 8, "model.hidden": [4]}
+    result = filfl.simulate(config, data=many(100_000), out=tmp_path / "run")
+    for record in result.records:
+        assert record["available"] is None and record["num_available"] == 100_000
+        assert len(json.dumps(record)) < 4_000
+        assert record["num_filtered"] == (100_000 if record["filtered"] is None else len(record["filtered"]))
+    assert [record["filtered"] is None for record in result.records] == [chi == "none"] * 2
+    checkpoints = sum(path.stat().st_size for path in (tmp_path / "run" / "checkpoints").iterdir())
+    assert checkpoints < (10_000 if chi == "none" else 80_000), (
+        "everybody is one bit each, in S_(t-1) and at the filtering"
+    )
+    run = read_run(tmp_path / "run")
+    assert len(run.clients) == 100_000 and run.clients.names[-1] == "99999" and run.clients.num_train[-1] == 1
+    assert len(run.may_be_chosen(result.records[0])) == result.records[0]["num_filtered"]
+
+
+def test_clients_that_a_record_does_not_list_can_be_computed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = many(400).with_random_labels(0.5, 0)
+    config = {"rounds": 3, "selection.k": 2, "filter.name": "none", "availability.name": "diurnal"}
+    listed = filfl.simulate(config, data=data, out=tmp_path / "listed")
+    monkeypatch.setattr("filfl.round.MOST_LISTED", 100)
+    counted = filfl.simulate(config, data=data, out=tmp_path / "counted")
+    long, short = read_run(tmp_path / "listed"), read_run(tmp_path / "counted")
+    for a, b in zip(listed.records, counted.records, strict=True):
+        assert b["available"] is None and b["num_available"] == len(a["available"]) > 100
+        assert a["selected"] == b["selected"]
+        assert short.may_be_chosen(b).tolist() == long.may_be_chosen(a).tolist() == a["available"]
+        share = 100 * np.mean([data.noisy[k] for k in a["available"]])
+        assert CURVES["noisy"].of(b, short) == CURVES["noisy"].of(a, long) == pytest.approx(share)
+
+
+ids = st.lists(st.integers(0, 40), unique=True).map(sorted)
+
+
+@given(st.lists(st.integers(-3, 45)), ids)
+def test_among_is_membership(asked: list[int], everybody: list[int]) -> None:
+    assert among(asked, np.array(everybody, dtype=np.int64)).tolist() == [k in everybody for k in asked]
+
+
+def test_among_takes_numbers_of_any_size() -> None:
+    assert among([2**70, 1], np.arange(3)).tolist() == [False, True]
+
+
+def test_a_selection_cannot_write_to_its_pool_and_errors_do_not_list_a_thousand_clients() -> None:
+    def shuffling(pool: np.ndarray, k: int, ask: Any, rng: np.random.Generator) -> np.ndarray:
+        with pytest.raises(ValueError, match="read-only"):
+            rng.shuffle(pool)
+        assert pool.dtype == np.int64 and len(pool) == 1000
+        return pool[:k] - 1
+
+    with pytest.raises(PluginError, match=r"at most 2 of the 1000 clients of the pool \(got \[-1, 0\]\)"):
+        filfl.simulate({"rounds": 1, "selection.k": 2, "filter.name": "none"}, data=many(1000), selection=shuffling)
+
+
+names = st.lists(st.text(st.characters(codec=None, exclude_characters="\x00"), max_size=6), max_size=5)
+
+
+@given(names, st.booleans())
+def test_clients_come_back_from_their_file(
+    tmp_path_factory: pytest.TempPathFactory, called: list[str], odd: bool
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "clients.csv"
+    count = len(called)
+    Registered(np.array(called, dtype=np.str_), np.arange(count), np.arange(count) % 2 == odd).write(path)
+    back = Registered.read(path)
+    assert back.names.tolist() == called and back.num_train.tolist() == list(range(count))
+    assert back.noisy.tolist() == [k % 2 == odd for k in range(count)]
+
+
+def test_clients_in_several_pieces(tmp_path: Path) -> None:
+    count = ROWS + 3
+    clients = Registered(np.arange(count), np.arange(count), np.arange(count) % 2 == 0)
+    clients.write(tmp_path / "clients.csv")
+    back = Registered.read(tmp_path / "clients.csv")
+    assert back.num_train.tolist() == list(range(count)) and back.names[-1] == str(count - 1)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "id,name\n",
+        "id,name,num_train,noisy\n0,a,1\n",
+        "id,name,num_train,noisy\n1,a,1,0\n",
+        "id,name,num_train,noisy\n0,a,many,0\n",
+        "id,name,num_train,noisy\n0,a,1,maybe\n",
+        'id,name,num_train,noisy\n0,"a,1,0\n',
+    ],
+)
+def test_a_damaged_file_of_clients_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "clients.csv").write_text(text)
+    with pytest.raises(RunError, match=r"clients\.csv is damaged: go on with the run by --resume"):
+        Registered.read(tmp_path / "clients.csv")
+
+
+def test_more_available_than_a_record_lists() -> None:
+    available = Diurnal()(1, 50_000, 0)
+    config = {"rounds": 1, "selection.k": 2, "filter.name": "none", "availability.name": "diurnal"}
+    (record,) = filfl.simulate(config, data=many(50_000)).records
+    assert record["available"] is None and record["num_available"] == len(available) == record["num_filtered"]
+    assert set(record["selected"]) <= set(available.tolist())
