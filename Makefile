@@ -4,7 +4,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench wheel clean
+.PHONY: help demo test lint bench study wheel clean
 
 help:  ## Show what every target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,6 +23,9 @@ lint: $(READY)  ## Check style (ruff) and types (mypy)
 bench: $(READY)  ## Measure the simulator against a bare PyTorch loop, and a million clients against few
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/scale.py
+
+study: $(READY)  ## Measure the filters: docs/filters.md (20 minutes on two cores)
+	$(BIN)/python benchmarks/filter_study.py
 
 wheel: $(READY)  ## Build the wheel into dist/
 	$(BIN)/python -m build --wheel

@@ -1,9 +1,12 @@
 """The documents: their Python runs, their links lead somewhere, and nothing in them is out of date."""
 
+import importlib.util
+import json
 import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -47,6 +50,32 @@ def test_commands_in_the_readme_exist() -> None:
             assert {word for word in words if word.startswith("--")} <= options, line
         elif words:
             assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE), line
+
+
+def filter_page() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("filter_page", ROOT / "benchmarks" / "filter_page.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_on_filters_says_what_the_study_measured() -> None:
+    study = json.loads((ROOT / "benchmarks" / "results" / "filter_study.json").read_text())
+    page = (ROOT / "docs" / "filters.md").read_text(encoding="utf-8")
+    assert filter_page().render(study, "images/filters.png") in page
+
+
+def test_a_new_study_leaves_what_was_written_by_hand(tmp_path: Path) -> None:
+    study = json.loads((ROOT / "benchmarks" / "results" / "filter_study.json").read_text())
+    made, page = filter_page(), tmp_path / "filters.md"
+    made.write_page({**study, "states": [], "runs": []}, page, tmp_path / "filters.png")
+    first = page.read_text(encoding="utf-8")
+    assert "its data was not there" in first
+    page.write_text("Before. " + first + "After.", encoding="utf-8")
+    made.write_page(study, page, tmp_path / "filters.png")
+    second = page.read_text(encoding="utf-8")
+    assert second.startswith("Before. ") and second.endswith("After.") and "its data was not there" not in second
+    assert made.render(study, "filters.png") in second
 
 
 def test_version_is_the_same_everywhere() -> None:

@@ -229,6 +229,65 @@ def test_rewards_and_evaluations_are_recorded() -> None:
     assert record.reward_all == 9.5 and record.evaluations == 0, "what only the record wants is not the filter's cost"
 
 
+class Stubborn:
+    """A surrogate that cost four inferences, and sees nothing but the number of clients."""
+
+    evaluations = 4
+
+    def __init__(self, trained: Any, w_t: Weights) -> None:
+        self.asked: list[frozenset[int]] = []
+
+    def __call__(self, subset: frozenset[int]) -> float:
+        self.asked.append(subset)
+        return float(len(subset))
+
+    def knows(self, subset: frozenset[int]) -> bool:
+        return True
+
+
+def test_a_surrogate_is_what_the_filter_goes_by_and_the_record_has_both_rewards() -> None:
+    (record,), *_ = run([(1, 2, 3, 4)], filter=FILTERS["opt"], surrogate=Stubborn)
+    assert record.filtered == [1, 2, 3, 4], "the more the better, it thinks"
+    assert (record.surrogate_all, record.surrogate_filtered, record.surrogate_selected) == (4.0, 4.0, 2.0)
+    assert record.reward_all == record.reward_filtered == 9.5
+    assert record.reward_selected == 10 - abs(np.mean(record.selected) - 3)
+    assert record.evaluations == 4, "what only the record wants is not the filter's cost"
+    (plain,), *_ = run([(1, 2, 3, 4)], filter=FILTERS["dgf"])
+    assert plain.surrogate_all is plain.surrogate_filtered is plain.surrogate_selected is None
+
+
+def runners(*sets: tuple[int, ...]) -> Callable[..., Filtering]:
+    return lambda clients, reward, rng: Filtering(kept=sets[0], runners_up=sets[1:])
+
+
+@pytest.mark.parametrize(
+    ("found", "verify", "filtered", "evaluations", "notes"),
+    [
+        # Client k has weight k and the loss is |w - 3|: all of 1, 2, 4, 5 are perfect, 1 and 2 are not.
+        ([(1, 2)], 0, [1, 2], 4, []),
+        ([(1, 2)], 1, [1, 2, 4, 5], 4 + 2, ["verified: 4 clients instead of the 2 filtered"]),
+        ([(1, 5)], 1, [1, 5], 4 + 2, []),  # as good as keeping all: the filter's own stays
+        ([(1, 2), (2, 4)], 1, [1, 2, 4, 5], 4 + 2, ["verified: 4 clients instead of the 2 filtered"]),
+        ([(1, 2), (2, 4)], 2, [2, 4], 4 + 3, ["verified: 2 clients instead of the 2 filtered"]),
+        ([(1, 2), (4,), (2, 4)], 2, [1, 2, 4, 5], 4 + 3, ["verified: 4 clients instead of the 2 filtered"]),
+        ([(1, 2, 4, 5)], 5, [1, 2, 4, 5], 4 + 1, []),
+        ([()], 3, [1, 2, 4, 5], 4 + 1, ["verified: 4 clients instead of the 0 filtered"]),
+    ],
+)
+def test_verification_takes_the_best_by_the_true_reward(
+    found: list[tuple[int, ...]], verify: int, filtered: list[int], evaluations: int, notes: list[str]
+) -> None:
+    (record,), *_ = run([(1, 2, 4, 5)], filter=runners(*found), surrogate=Stubborn, verify=verify)
+    assert (record.filtered, record.evaluations, record.notes) == (filtered, evaluations, notes)
+
+
+def test_without_any_update_there_is_nothing_to_verify() -> None:
+    silent = Scripted(failing={1: "no", 2: "no"})
+    (record,), *_ = run([(1, 2)], filter=FILTERS["dgf"], surrogate=Stubborn, verify=2, clients=silent)
+    assert record.filtered == [] and record.evaluations == 0 and record.surrogate_all is None
+    assert record.notes == ["every update was refused: the model stays as it was"]
+
+
 def test_power_of_choice_chooses_the_highest_losses_of_those_who_answer() -> None:
     (record,), _, clients = run([(0, 1, 2, 3)], selection=PowerOfChoice())
     assert record.selected == [2, 3] and record.refused == {0: "asleep"}
@@ -339,6 +398,7 @@ def test_bytes_are_those_of_the_messages() -> None:
         ({"selection": lambda pool, k, ask, rng: [1.7]}, "a list of client ids"),
         ({"filter": lambda clients, reward, rng: clients}, "the filter must return"),
         ({"filter": lambda clients, reward, rng: Filtering(kept=(1, 1))}, "each once"),
+        ({"filter": lambda clients, reward, rng: Filtering(kept=(1,), runners_up=((99,),))}, "each once"),
     ],
 )
 def test_own_plugins_that_break_the_rules_are_told(changes: dict[str, Any], complaint: str) -> None:

@@ -140,6 +140,8 @@ EVERY_KEY = {
     "availability.n": 7,
     "availability.every": 1,
     "filter.name": "rgf",
+    "filter.reward": "ensemble",
+    "filter.verify": 1,
     "filter.size": 9,
     "filter.period": 1,
     "filter.cap": 5,
@@ -163,6 +165,7 @@ CHANGED_WITH = {
     "algorithm.name": {"algorithm.mu": 1.0},
     "data.min_size": {"data.alpha": 0.1},
     "filter.empty": {"filter.period": 1},
+    "filter.verify": {"filter.reward": "ensemble"},
 }
 
 
@@ -194,7 +197,7 @@ def test_no_key_is_forgotten() -> None:
 
     table = Config().table()
     keys = {f"{section}.{key}" for section, options in table.items() if isinstance(options, dict) for key in options}
-    silent = {"data.shards", "filter.reward", "checkpoint.every", "checkpoint.keep", "execution.mode"}
+    silent = {"data.shards", "checkpoint.every", "checkpoint.keep", "execution.mode"}
     silent |= {"execution.device", "training.schedule", "data.name", "model.name", "availability.name"}
     assert keys - silent <= EVERY_KEY.keys()
 

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from filfl.config import Config
     from filfl.data import FederatedData
     from filfl.errors import FilflError
-    from filfl.filtering import Filtering, dgf, keep_all, opt, rgf
+    from filfl.filtering import Filtering, dgf, keep_all, local_search, opt, rgf
     from filfl.simulation import Result, simulate
 
 __version__ = "0.1.0"
@@ -20,6 +20,7 @@ _HOMES = {
     "Result": "filfl.simulation",
     "dgf": "filfl.filtering",
     "keep_all": "filfl.filtering",
+    "local_search": "filfl.filtering",
     "opt": "filfl.filtering",
     "rgf": "filfl.filtering",
     "simulate": "filfl.simulation",
@@ -33,6 +34,7 @@ __all__ = [
     "Result",
     "dgf",
     "keep_all",
+    "local_search",
     "opt",
     "rgf",
     "simulate",

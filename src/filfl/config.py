@@ -24,6 +24,7 @@ from filfl.data.digits import Digits
 from filfl.errors import ConfigError
 from filfl.filtering import FILTERS
 from filfl.filtering.exhaustive import MOST
+from filfl.filtering.judges import JUDGES
 from filfl.models import MODELS, Model
 from filfl.models.mlp import MLP
 from filfl.options import (
@@ -222,6 +223,16 @@ def _contradictions(config: Config) -> list[str]:
         problems.append(f"selection.k must be between 1 and filter.cap = {config.filter.cap} (got {k})")
     if (config.filter.data == "file") != (config.filter.path is not None):
         problems.append('filter.path and filter.data = "file" go together: set both or none')
+    if config.filter.reward == "ensemble" and config.filter.data in JUDGES:
+        problems.append(
+            f'filter.reward = "ensemble" needs samples that the server holds, and with filter.data = '
+            f'"{config.filter.data}" it holds none: set filter.data to "server" or "file"'
+        )
+    if config.filter.reward == "average" and config.filter.verify:
+        problems.append(
+            f'filter.reward = "average" is the true reward, so there is nothing to verify (got filter.verify = '
+            f'{config.filter.verify}): set filter.verify to 0, or filter.reward to "ensemble"'
+        )
     if training.epochs is not None and training.steps is not None:
         problems.append(f"training.epochs = {training.epochs} and training.steps = {training.steps}: set only one")
     for schedule, needed in {"step": ("factor", "every"), "inverse": ("beta",)}.items():

@@ -71,6 +71,14 @@ def mean_loss(model: FlatModel, weights: Weights, samples: Samples, loss: Loss) 
 
 
 @torch.no_grad()
+def outputs(model: FlatModel, weights: Weights, samples: Samples) -> Tensor:
+    """What the model says to every sample: [m, ...]."""
+    model.load(weights)
+    model.module.eval()
+    return torch.cat([model.module(x) for x, _ in samples.chunks()])
+
+
+@torch.no_grad()
 def score(
     model: FlatModel, weights: Weights, samples: Samples, loss: Loss, metrics: Mapping[str, Metric]
 ) -> tuple[float, dict[str, float]]:

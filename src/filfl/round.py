@@ -15,6 +15,7 @@ from filfl.clock import Stopwatch
 from filfl.conversation import Conversation, whole_numbers
 from filfl.errors import PluginError
 from filfl.filtering import Filtering, Step
+from filfl.filtering.verify import verified
 from filfl.filtering.when import WHEN, Past
 from filfl.rng import stream
 from filfl.server import MOST_LISTED, CountedReward, FilFL, Record, State
@@ -32,6 +33,8 @@ def filfl_round(t: int, state: State, fl: FilFL, clock: Stopwatch) -> tuple[Stat
         w = talk.train(considered)  # lines 4-8
         found = client_filtering(t, S_t, considered, w, state, fl, talk, clock)  # line 9
         S_f = eligible = found.S_f
+        if found.overruled:
+            notes.append(found.overruled)
         if w and not S_f:
             notes.append("the filter kept nobody: chosen from all that trained")
         A_t = talk.select(S_f or sorted(w))  # line 9: line 17 of Algorithm 2
@@ -56,6 +59,7 @@ def filfl_round(t: int, state: State, fl: FilFL, clock: Stopwatch) -> tuple[Stat
 
     with clock("filter"):
         rewards = [found.reward(subset) if found else None for subset in (w, S_f, A_t)]
+        surrogates = [found.surrogate_reward(subset) if found else None for subset in (w, S_f, A_t)]
     record = Record(
         round=t,
         did_filter=found is not None,
@@ -71,6 +75,9 @@ def filfl_round(t: int, state: State, fl: FilFL, clock: Stopwatch) -> tuple[Stat
         reward_all=rewards[0],
         reward_filtered=rewards[1],
         reward_selected=rewards[2],
+        surrogate_all=surrogates[0],
+        surrogate_filtered=surrogates[1],
+        surrogate_selected=surrogates[2],
         evaluations=found.evaluations if found else 0,
         uplink_bytes=talk.door.uplink,
         downlink_bytes=talk.door.downlink,
@@ -87,11 +94,14 @@ def filters_now(t: int, S_t: Ids, state: State, fl: FilFL) -> bool:
 
 @dataclass(frozen=True)
 class _Found:
-    """What a filtering came to: S^f, how it was decided, the reward it went by, and its cost."""
+    """What a filtering came to: S^f, how it was decided, the rewards, and its cost."""
 
     S_f: tuple[int, ...]
     steps: Sequence[Step]
     R: CountedReward
+    surrogate: CountedReward | None
+    overruled: str
+    """Why S^f is not what the filter kept; empty where it is."""
     evaluations: int
     judges: list[int]
 
@@ -99,6 +109,11 @@ class _Found:
         """The reward of a set, for the record. Where clients judge, only what the filter asked anyway: no messages."""
         members = frozenset(subset)
         return self.R(members) if members and (not self.judges or self.R.knows(members)) else None
+
+    def surrogate_reward(self, subset: Iterable[int]) -> float | None:
+        """What the filter went by, where that was not R."""
+        members = frozenset(subset)
+        return self.surrogate(members) if self.surrogate and members else None
 
     def trace(self) -> list[dict[str, Any]]:
         return [{**asdict(step), "client": whole_numbers("filter", [step.client])[0]} for step in self.steps]
@@ -119,14 +134,32 @@ def client_filtering(
     with clock("filter"):
         clients = [k for k in considered if k in w]
         loss, judges = fl.judge(fl.seed, t, S_t, talk) if fl.judge else (None, [])
-        R = fl.reward({k: w[k].weights.vector for k in clients}, state.w, loss)
-        filtering = fl.filter(clients, R, stream(fl.seed, t, "filter")) if clients else Filtering(kept=())
+        weights = {k: w[k].weights.vector for k in clients}
+        R = fl.reward(weights, state.w, loss)
+        surrogate = fl.surrogate(weights, state.w) if fl.surrogate and clients else None
+        filtering = fl.filter(clients, surrogate or R, stream(fl.seed, t, "filter")) if clients else Filtering(kept=())
+        found = _sets_of(filtering, clients)
+        S_f = verified(found, clients, R, fl.verify) if fl.verify else found[0]
+    return _Found(
+        S_f=tuple(sorted(S_f)),
+        steps=filtering.trace,
+        R=R,
+        surrogate=surrogate,
+        overruled="" if S_f == found[0] else f"verified: {len(S_f)} clients instead of the {len(found[0])} filtered",
+        evaluations=R.evaluations + (surrogate.evaluations if surrogate else 0),
+        judges=judges,
+    )
+
+
+def _sets_of(filtering: Filtering, clients: Sequence[int]) -> list[frozenset[int]]:
+    """The set that a filter kept and its runners-up, once they are what a filter may answer with."""
     if not isinstance(filtering, Filtering):
         raise PluginError(f"the filter must return a Filtering (got {filtering!r})")
-    kept = whole_numbers("filter", filtering.kept)
-    if not set(kept) <= set(clients) or len(set(kept)) < len(kept):
-        raise PluginError(f"the filter must keep some of {clients}, each once (got {kept})")
-    return _Found(tuple(sorted(kept)), filtering.trace, R, R.evaluations, judges)
+    found = [whole_numbers("filter", kept) for kept in (filtering.kept, *filtering.runners_up)]
+    for kept in found:
+        if not set(kept) <= set(clients) or len(set(kept)) < len(kept):
+            raise PluginError(f"the filter must keep some of {clients}, each once (got {kept})")
+    return [frozenset(kept) for kept in found]
 
 
 def still_here(S_f: Sequence[int], S_t: Ids) -> tuple[int, ...]:

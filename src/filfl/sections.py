@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from filfl.options import Count, Fraction, NonNegative, Positive, Range
+from filfl.options import Count, Fraction, NonNegative, Positive, Range, Whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -11,8 +11,12 @@ class FilterOptions:
     """Client filtering: how, on what, and when."""
 
     name: str = "dgf"
-    reward: Literal["average"] = "average"
-    """How a set is judged: by the loss of its averaged weights."""
+    reward: Literal["average", "ensemble"] = "average"
+    """How a set is judged: by the loss of its averaged weights, or, as a cheaper stand-in, by the loss of its clients'
+    averaged outputs, for which every client's weights run over the filtering set once."""
+    verify: Whole = 0
+    """With the ensemble: how many of the sets that the filter found are judged by their averaged weights, beside
+    keeping all; the best of them is S^f. 0 trusts the ensemble."""
     data: Literal["server", "file", "variable", "federated"] = "server"
     """On what: samples that the server holds; those of a file (`path`); the validation data of a random client,
     another in every filtering; or the training data of every available client, weighted by its size, for which every

@@ -51,6 +51,10 @@ class FilFL:
     K: int
     job: Callable[[int], Job]
     aggregation: Aggregation
+    surrogate: Callable[[Mapping[int, Tensor], Weights], CountedReward] | None = None
+    """(trained weights of the clients, w_t) -> what the filter goes by instead of R; None is R itself"""
+    verify: int = 0
+    """How many of the sets found on the surrogate are judged by R, beside keeping all."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,10 @@ class Record:
     reward_filtered: float | None
     reward_selected: float | None
     """Of the selected as a set: a client that was drawn twice counts once here."""
+    surrogate_all: float | None
+    surrogate_filtered: float | None
+    surrogate_selected: float | None
+    """What the surrogate says of the same three sets, where the filter went by one."""
     evaluations: int
     """Inferences over the filtering dataset that the filter needed."""
     uplink_bytes: int

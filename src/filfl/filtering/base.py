@@ -30,6 +30,8 @@ class Filtering:
 
     kept: tuple[Hashable, ...]
     trace: tuple[Step, ...] = ()
+    runners_up: tuple[tuple[Hashable, ...], ...] = ()
+    """Other sets that came close, best first, where a filter has some: see `filter.verify`."""
 
 
 class Filter(Protocol):

@@ -19,7 +19,8 @@ ROOM = 1 << 29
 class Inference:
     """Networks that can run side by side. Each run is computed by one thread, so that its bits are always the same."""
 
-    def __init__(self, net: FlatModel, build: Callable[[], FlatModel], at_once: int) -> None:
+    def __init__(self, net: FlatModel, build: Callable[[], FlatModel] | None = None, at_once: int = 1) -> None:
+        """`build` makes a further network like `net`; it is needed where more than one runs at a time."""
         self._build = build
         self._made = 1
         self.at_once = at_once
@@ -44,7 +45,7 @@ class Inference:
         several = list(items)
         if len(several) < 2 or self.at_once == 1:
             return list(map(work, several))
-        while self._made < self.at_once:  # built here and not in the threads: building draws from global generators
+        while self._build and self._made < self.at_once:  # not in the threads: building draws from global generators
             self._free.put(self._build())
             self._made += 1
         return list(self._pool.map(work, several))

@@ -1,10 +1,10 @@
-"""The reward of a run: what `filter.reward` says, on the server's filtering set or by the clients that judge."""
+"""The rewards of a run: the true one, and what `filter.reward` puts in its place for the filter."""
 
 from collections.abc import Callable, Mapping
 
 from torch import Tensor
 
-from filfl.evaluation import Loss, Samples, mean_loss
+from filfl.evaluation import Loss, Samples, mean_loss, outputs
 from filfl.filtering.judges import LossOf
 from filfl.filtering.reward import AverageReward
 from filfl.sections import FilterOptions
@@ -16,7 +16,7 @@ from filfl.weights import Weights
 def make_reward(
     options: FilterOptions, inference: Inference, filter_set: Samples, loss: Loss
 ) -> Callable[[Mapping[int, Tensor], Weights, LossOf | None], CountedReward]:
-    """What `FilFL.reward` asks for."""
+    """What `FilFL.reward` asks for: on the server's filtering set, or by the clients that judge."""
 
     def reward(trained: Mapping[int, Tensor], w_t: Weights, judged: LossOf | None) -> CountedReward:
         def loss_on_V(vector: Tensor) -> float:
@@ -29,3 +29,48 @@ def make_reward(
         return AverageReward(trained, loss_on_V, empty, at_once=inference.at_once, each=inference.each)
 
     return reward
+
+
+def make_surrogate(
+    options: FilterOptions, inference: Inference, filter_set: Samples, loss: Loss
+) -> Callable[[Mapping[int, Tensor], Weights], CountedReward] | None:
+    """What `FilFL.surrogate` asks for."""
+    if options.reward == "average":
+        return None
+
+    def surrogate(trained: Mapping[int, Tensor], w_t: Weights) -> CountedReward:
+        def on_V(vector: Tensor) -> Tensor:
+            with inference.network() as net:
+                return outputs(net, Weights(vector, w_t.integers), filter_set)
+
+        empty = on_V(w_t.vector) if options.empty == "global" else None
+        answers = dict(zip(trained, inference.each(on_V, trained.values()), strict=True))
+        return EnsembleReward(answers, filter_set.y, loss, empty)
+
+    return surrogate
+
+
+class EnsembleReward:
+    """R_ens(S) = max(0, c - loss(1/|S| sum_{k in S} z_k)), with z_k what client k's weights say to all of V.
+
+    To first order in how far the clients moved apart, the outputs of averaged weights are the averaged outputs. So
+    after one pass over V a client, which is what `evaluations` counts, any set costs one sum and one loss.
+    """
+
+    def __init__(self, answers: Mapping[int, Tensor], targets: Tensor, loss: Loss, empty: Tensor | None = None) -> None:
+        self.evaluations = len(answers) + (empty is not None)
+        # A client that answers with what is no number would blind every sum that it once was part of.
+        self._broken = frozenset(k for k, z in answers.items() if not z.isfinite().all())
+        shape = next(iter(answers.values())).shape
+        self._R = AverageReward(
+            {k: z.flatten() for k, z in answers.items() if k not in self._broken},
+            lambda mean: float(loss(mean.view(shape), targets)),
+            None if empty is None else empty.flatten(),
+        )
+
+    def __call__(self, subset: frozenset[int]) -> float:
+        return 0.0 if subset & self._broken else self._R(subset)
+
+    def knows(self, subset: frozenset[int]) -> bool:
+        """No set needs another pass over V."""
+        return True

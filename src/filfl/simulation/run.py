@@ -31,7 +31,7 @@ from filfl.selection.own import OwnSelection
 from filfl.server import FilFL, State
 from filfl.simulation.executors import open_clients
 from filfl.simulation.inference import Inference, how_many
-from filfl.simulation.rewards import make_reward
+from filfl.simulation.rewards import make_reward, make_surrogate
 from filfl.simulation.serial import samples_on
 from filfl.simulation.setup import network, one_thread, pick_device, try_once
 from filfl.weights import FlatModel, Weights
@@ -150,6 +150,8 @@ def simulate(
                 K=config.selection.k,
                 job=lambda t: _job(config, t),
                 aggregation=config.aggregation,
+                surrogate=make_surrogate(config.filter, inference, filter_set, loss),
+                verify=config.filter.verify,
             )
             every = config.evaluate.every
             watchers = [_say_when_nobody_trains(say), *callbacks]

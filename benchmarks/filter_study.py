@@ -1,0 +1,460 @@
+"""A study of the filters: how close they come to the best set, at what cost, and what a whole run gains.
+
+    python benchmarks/filter_study.py [--quick] [--jobs 2] [--out runs/filter-study]
+
+It writes benchmarks/results/filter_study.json (every number), docs/images/filters.png, and the generated part of
+docs/filters.md; --quick shows in a minute that everything runs, and writes all of it under --out instead. The answer of
+every task is kept under --out, so that a study that was stopped goes on. Seconds mean something on an idle machine
+alone. Real data is looked for where FILFL_DATA says; a dataset that is not there is left out, and the page says so.
+"""
+
+import argparse
+import json
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.stats import spearmanr
+from torch import Tensor, nn
+
+import filfl
+from filfl.clients import Job
+from filfl.config import Config
+from filfl.errors import FilflError
+from filfl.evaluation import Samples, cross_entropy, mean_loss, outputs
+from filfl.experiment import Experiment
+from filfl.filtering import Filter, Filtering, dgf, keep_all, local_search, opt, rgf
+from filfl.filtering.reward import AverageReward
+from filfl.filtering.verify import verified
+from filfl.rng import stream
+from filfl.runs.files import write_whole
+from filfl.simulation.rewards import EnsembleReward
+from filfl.simulation.serial import SerialClients, samples_on
+from filfl.simulation.setup import network, one_thread
+from filfl.weights import FlatModel, Weights
+from filter_page import write_page
+
+ROOT = Path(__file__).parent.parent
+VERIFY = 3
+SMALL, LARGE = 10, 50
+"""How many clients a filtering has: few enough for all subsets, and as many as in the paper."""
+
+
+@dataclass(frozen=True)
+class World:
+    """A dataset with its preset, shrunk further: `late` is the late round, `runs` are changes for whole runs."""
+
+    title: str
+    preset: str
+    late: int
+    changes: dict[str, Any] = field(default_factory=dict)
+    runs: dict[str, Any] = field(default_factory=dict)
+
+
+WORLDS = {
+    "mnist5k": World(
+        "MNIST-5k, a third of the clients with random labels",
+        "demo",
+        late=51,
+        changes={"selection.name": "random"},
+        runs={"rounds": 60},
+    ),
+    "femnist": World(
+        "FEMNIST",
+        "femnist",
+        late=31,
+        changes={"filter.size": 100},
+        runs={"rounds": 30, "availability.n": 20, "selection.k": 4, "training.epochs": 1},
+    ),
+    "shakespeare": World(
+        "Shakespeare",
+        "shakespeare",
+        late=16,
+        changes={"data.most": 120, "model.hidden": 32, "selection.k": 5},
+        runs={"rounds": 20, "availability.n": 20, "selection.k": 4, "evaluate.every": 4},
+    ),
+    "cifar10": World(
+        "CIFAR-10",
+        "cifar10",
+        late=31,
+        changes={"filter.size": 100, "selection.k": 5},
+        runs={"rounds": 40, "availability.n": 20, "selection.k": 5},
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A filter, what it goes by, and how many of the sets it finds are verified."""
+
+    filter: Filter
+    ensemble: bool = False
+    verify: int = 0
+
+
+CONTENDERS = {
+    "keep-all": Contender(keep_all),
+    "dgf": Contender(dgf),
+    "rgf": Contender(rgf),
+    "dgf+ensemble": Contender(dgf, ensemble=True),
+    "rgf+ensemble": Contender(rgf, ensemble=True),
+    "local-search+ensemble": Contender(local_search, ensemble=True),
+    "local-search+ensemble+verify": Contender(local_search, ensemble=True, verify=VERIFY),
+}
+RANDOM = "random"
+"""Random sets of the size that local search came to."""
+
+
+def random_of_that_size(clients: Sequence[int], reward: Any, rng: np.random.Generator) -> Filtering:
+    """As many clients as local search would keep, but which ones is left to chance."""
+    size = len(local_search(clients, reward, rng).kept)
+    return Filtering(kept=tuple(int(k) for k in rng.choice(clients, size=size, replace=False)))
+
+
+ARMS: dict[str, dict[str, Any]] = {
+    "keep-all": {"filter.name": "keep-all"},
+    RANDOM: {"filter.reward": "ensemble"},
+    "dgf": {"filter.name": "dgf"},
+    "rgf": {"filter.name": "rgf"},
+    "dgf+ensemble": {"filter.name": "dgf", "filter.reward": "ensemble"},
+    "rgf+ensemble": {"filter.name": "rgf", "filter.reward": "ensemble"},
+    "local-search+ensemble": {"filter.name": "local-search", "filter.reward": "ensemble"},
+    "local-search+ensemble+verify": {
+        "filter.name": "local-search",
+        "filter.reward": "ensemble",
+        "filter.verify": VERIFY,
+    },
+}
+
+
+def batch_norm_mlp() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 10))
+
+
+@dataclass(frozen=True)
+class Stress:
+    """A setting in which the surrogate may fail: how the clients of a state train, and what network."""
+
+    world: str
+    kind: str
+    value: float
+    training: dict[str, Any]
+    changes: dict[str, Any] = field(default_factory=dict)
+    model: Callable[[], nn.Module] | None = None
+    n: int = SMALL
+
+
+MLP, CNN = "MNIST-5k, MLP", "FEMNIST, small CNN"
+STRESSES = {
+    **{
+        f"femnist-lr-{lr:g}": Stress("femnist", f"{CNN}: learning rate", lr, {"lr": lr}, n=8) for lr in (0.02, 0.1, 0.3)
+    },
+    **{f"femnist-epochs-{e}": Stress("femnist", f"{CNN}: local epochs", e, {"epochs": e}, n=8) for e in (1, 5)},
+    **{f"mnist5k-epochs-{e}": Stress("mnist5k", f"{MLP}: local epochs", e, {"epochs": e}) for e in (1, 2, 10, 50)},
+    **{
+        f"mnist5k-lr-{lr:g}": Stress("mnist5k", f"{MLP}: learning rate", lr, {"lr": lr}) for lr in (0.03, 0.1, 0.3, 1.0)
+    },
+    **{
+        f"mnist5k-batchnorm-{e}": Stress(
+            "mnist5k", f"{MLP} with BatchNorm: local epochs", e, {"epochs": e}, model=batch_norm_mlp
+        )
+        for e in (1, 2, 10)
+    },
+    **{
+        f"cifar10-resnet-{e}": Stress(
+            "cifar10",
+            "CIFAR-10, small-resnet (BatchNorm): local epochs",
+            e,
+            {"epochs": e},
+            {"model.name": "small-resnet", "model.width": 8, "filter.size": 50},
+            n=8,
+        )
+        for e in (2, 5)
+    },
+}
+
+
+class Trained:
+    """Clients that were trained from one w_t, with the server's filtering set: what every filter is given alike."""
+
+    def __init__(self, net: FlatModel, w_t: Weights, weights: dict[int, Tensor], V: Samples) -> None:
+        self.net, self.w_t, self.weights, self.V = net, w_t, weights, V
+        self.truth = self.reward()
+
+    def reward(self) -> AverageReward:
+        """The true reward, knowing nothing yet."""
+        return AverageReward(
+            self.weights, lambda v: mean_loss(self.net, Weights(v, self.w_t.integers), self.V, cross_entropy)
+        )
+
+    def ensemble(self) -> EnsembleReward:
+        answers = {k: outputs(self.net, Weights(v, self.w_t.integers), self.V) for k, v in self.weights.items()}
+        return EnsembleReward(answers, self.V.y, cross_entropy)
+
+
+def states(
+    config: Config,
+    rounds: Sequence[int],
+    sizes: Sequence[int],
+    training: dict[str, Any] | None = None,
+    model: Callable[[], nn.Module] | None = None,
+) -> Iterator[tuple[int, int, Trained]]:
+    """(t, n, n clients trained from w_t), where w_t comes of federated averaging without a filter."""
+    data = config.data.load(config.seed)
+    device = torch.device("cpu")
+    make = model or partial(config.model.build, data.sample_shape, data.classes)
+    net = network(make, config.seed, device)
+    reached = {1: net.weights()}
+    if max(rounds) > 1:
+        changes = {"filter.name": "none", "rounds": max(rounds) - 1, "evaluate.every": max(rounds)}
+
+        def keep(record: Any, state: Any) -> None:
+            if record["round"] + 1 in rounds:
+                reached[record["round"] + 1] = state.w
+
+        filfl.simulate(Experiment(config.table()).config(changes), model=model, callbacks=[keep])
+    clients = SerialClients(data, net, cross_entropy)
+    filtering = data.with_filter_size(config.filter.size, config.seed)
+    V = samples_on(net, data, filtering.filter_x, filtering.filter_y)
+    options = {"epochs": config.training.epochs, "steps": config.training.steps, **(training or {})}
+    for t in rounds:
+        order = [int(k) for k in stream(config.seed, t, "shuffle").permutation(data.num_clients)[: max(sizes)]]
+        job = Job(
+            seed=config.seed,
+            round=t,
+            algorithm=config.algorithm,
+            batch=config.training.batch,
+            **{"lr": config.training.lr_at(t), **options},
+            momentum=config.training.momentum,
+            weight_decay=config.training.weight_decay,
+        )
+        trained = clients.train(order, reached[t], job)
+        for n in sizes:
+            yield t, n, Trained(net, reached[t], {k: trained[k].weights.vector for k in order[:n]}, V)
+
+
+def judge(state: Trained, orders: int, seed: int) -> dict[str, dict[str, float]]:
+    """Every contender on one state: true reward, evaluations, seconds and size, the mean over several orders."""
+    n = len(state.weights)
+    found: dict[str, list[dict[str, float]]] = {}
+    if n <= SMALL:
+        start = time.perf_counter()
+        best = frozenset(opt(list(state.weights), state.truth).kept)
+        found["opt"] = [_outcome(state, best, 2**n - 1, time.perf_counter() - start)]
+    for i in range(orders):
+        rng = np.random.default_rng([seed, i])
+        order = [int(k) for k in rng.permutation(list(state.weights))]
+        for name, contender in CONTENDERS.items():
+            start = time.perf_counter()
+            R = state.reward()
+            surrogate = state.ensemble() if contender.ensemble else None
+            filtering = contender.filter(order, surrogate or R, np.random.default_rng([seed, i]))
+            sets = [frozenset(kept) for kept in (filtering.kept, *filtering.runners_up)]
+            kept = verified(sets, order, R, contender.verify) if contender.verify else sets[0]
+            evaluations = R.evaluations + (surrogate.evaluations if surrogate else 0)
+            seconds = time.perf_counter() - start
+            # Where a filter keeps nobody, a round falls back to everybody.
+            found.setdefault(name, []).append(_outcome(state, kept or frozenset(order), evaluations, seconds))
+        size = int(found["local-search+ensemble"][-1]["size"])
+        for _ in range(5):
+            kept = frozenset(int(k) for k in rng.choice(order, size=size, replace=False))
+            found.setdefault(RANDOM, []).append(_outcome(state, kept, 0, 0.0))
+    return {name: {key: _mean(o[key] for o in outcomes) for key in outcomes[0]} for name, outcomes in found.items()}
+
+
+def _outcome(state: Trained, kept: frozenset[int], evaluations: int, seconds: float) -> dict[str, float]:
+    return {
+        "reward": state.truth(kept),
+        "evaluations": evaluations,
+        "seconds": seconds,
+        "size": len(kept),
+        "below_all": max(0.0, state.truth(frozenset(state.weights)) - state.truth(kept)),
+    }
+
+
+def fidelity(state: Trained, seed: int) -> dict[str, float]:
+    """How the ensemble reward goes with the true one over random sets of all sizes."""
+    rng = np.random.default_rng([seed, 99])
+    clients, E = list(state.weights), state.ensemble()
+    drawn = [
+        frozenset(int(k) for k in rng.choice(clients, size=rng.integers(1, len(clients) + 1), replace=False))
+        for _ in range(200 if len(clients) <= SMALL else 30)
+    ]
+    true, surrogate = np.array([(state.truth(S), E(S)) for S in drawn]).T
+    constant = true.std() == 0 or surrogate.std() == 0
+    return {
+        "correlation": 0.0 if constant else float(spearmanr(true, surrogate).statistic),
+        "error": float(np.abs(true - surrogate).mean()),
+        "spread": float(true.std()),
+    }
+
+
+def measure_world(world: str, seed: int, quick: bool) -> list[dict[str, Any]]:
+    w = WORLDS[world]
+    config = Experiment.load(w.preset).config({**w.changes, "seed": seed})
+    phases = {1: "early", 3: "late"} if quick else {1: "early", 3: "early", w.late: "late", w.late + 2: "late"}
+    sizes, rows = ((5, 12) if quick else (SMALL, LARGE)), []
+    for t, n, state in states(config, list(phases), sizes):
+        orders = 3 if n <= SMALL else 1
+        rows.append(
+            {
+                "world": world,
+                "seed": seed,
+                "round": t,
+                "phase": phases[t],
+                "n": n,
+                "m": len(state.V),
+                "d": state.net.layout.num_floats,
+                "found": judge(state, orders, seed),
+                "fidelity": fidelity(state, seed),
+            }
+        )
+    return rows
+
+
+def measure_stress(name: str, seed: int, quick: bool) -> list[dict[str, Any]]:
+    stress = STRESSES[name]
+    w = WORLDS[stress.world]
+    config = Experiment.load(w.preset).config({**w.changes, **stress.changes, "seed": seed})
+    n = 4 if quick else stress.n
+    return [
+        {
+            "stress": name,
+            "kind": stress.kind,
+            "value": stress.value,
+            "seed": seed,
+            "round": t,
+            "n": n,
+            "found": judge(state, 2, seed),
+            "fidelity": fidelity(state, seed),
+        }
+        for t, n, state in states(config, (1,) if quick else (1, 6), (n,), stress.training, stress.model)
+    ]
+
+
+def measure_run(world: str, arm: str, seed: int, quick: bool, out: Path) -> list[dict[str, Any]]:
+    w = WORLDS[world]
+    short = {"rounds": 2, "evaluate.every": 1} if quick else {}
+    config = Experiment.load(w.preset).config({**w.changes, **w.runs, **short, **ARMS[arm], "seed": seed})
+    own = random_of_that_size if arm == RANDOM else None
+    directory = out / "runs" / world / arm / f"seed-{seed}"
+    result = filfl.simulate(config, filter=own, out=directory, resume=True, say=lambda text: None)
+    filtered = [record for record in result.records if record["did_filter"]]
+    times = [json.loads(line) for line in (directory / "times.jsonl").read_text().splitlines()]
+    return [
+        {
+            "world": world,
+            "arm": arm,
+            "seed": seed,
+            "rounds": config.rounds,
+            "available": len(result.records[0]["available"]),
+            "accuracy": result.summary["final_accuracy"],
+            "size": _mean(len(record["filtered"]) for record in filtered),
+            "evaluations": _mean(record["evaluations"] for record in filtered),
+            "seconds": _mean(t["filter"] for t, r in zip(times, result.records, strict=True) if r["did_filter"]),
+        }
+    ]
+
+
+@dataclass(frozen=True)
+class Task:
+    kind: str
+    name: str
+    call: Callable[[], list[dict[str, Any]]]
+
+
+def tasks(quick: bool, seeds: int, out: Path) -> list[Task]:
+    """The long ones first, so that no core waits for the last."""
+    worlds = ("femnist", "cifar10", "shakespeare", "mnist5k")
+    of_states, of_runs = (range(1), range(1)) if quick else (range(seeds), range(2))
+    return [
+        *(Task("states", f"{w}-{s}", partial(measure_world, w, s, quick)) for s in of_states for w in worlds),
+        *(
+            Task("runs", f"{w}-{arm}-{s}", partial(measure_run, w, arm, s, quick, out))
+            for s in of_runs
+            for w in worlds
+            for arm in ARMS
+        ),
+        *(Task("stresses", f"{n}-{s}", partial(measure_stress, n, s, quick)) for s in of_states for n in STRESSES),
+    ]
+
+
+def perform(task: Task, out: Path) -> tuple[list[dict[str, Any]], str]:
+    """A task's rows, from its file where there is one; or why there are none."""
+    path = out / "tasks" / f"{task.kind}-{task.name}.json"
+    if path.exists():
+        return json.loads(path.read_text()), ""
+    try:
+        with one_thread():
+            rows = task.call()
+    except FilflError as error:
+        return [], str(error)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, json.dumps(rows).encode())
+    return rows, ""
+
+
+def _mean(values: Any) -> float:
+    values = list(values)
+    return sum(values) / len(values) if values else 0.0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="a smoke test: everything small, nothing averaged")
+    parser.add_argument("--seeds", type=int, default=3, help="seeds of the states; whole runs have 2")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--out", type=Path, help="runs/filter-study, or runs/filter-study-quick")
+    options = parser.parse_args()
+    out = options.out or Path("runs") / ("filter-study-quick" if options.quick else "filter-study")
+    study: dict[str, Any] = {
+        "quick": options.quick,
+        "jobs": options.jobs,
+        "cores": os.cpu_count(),
+        "machine": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}, "
+        f"torch {torch.__version__}",
+        "verify": VERIFY,
+        "clients": [5, 12] if options.quick else [SMALL, LARGE],
+        "titles": {name: world.title for name, world in WORLDS.items()},
+        "states": [],
+        "runs": [],
+        "stresses": [],
+        "missing": {},
+    }
+    todo = tasks(options.quick, options.seeds, out)
+    answers: dict[int, list[dict[str, Any]]] = {}
+    start = time.perf_counter()
+    with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
+        pending = {pool.submit(perform, task, out): i for i, task in enumerate(todo)}
+        for done, future in enumerate(as_completed(pending), start=1):
+            i = pending[future]
+            answers[i], reason = future.result()
+            if reason:
+                study["missing"][todo[i].name] = reason
+            clock = time.perf_counter() - start
+            print(f"[{done}/{len(todo)}, {clock:.0f} s] {todo[i].kind} {todo[i].name} {reason}", flush=True)
+    for i, task in enumerate(todo):
+        study[task.kind] += answers[i]
+    if options.quick:
+        page, picture, numbers = out / "filters.md", out / "filters.png", out / "filter_study.json"
+    else:
+        page, picture = ROOT / "docs" / "filters.md", ROOT / "docs" / "images" / "filters.png"
+        numbers = ROOT / "benchmarks" / "results" / "filter_study.json"
+    study["missing"] = sorted({name.split("-")[0] for name in study["missing"]} & WORLDS.keys())
+    numbers.parent.mkdir(parents=True, exist_ok=True)
+    numbers.write_text(json.dumps(study, indent=1) + "\n")
+    write_page(study, page, picture)
+    print(f"{page}, {picture}, {numbers}: {time.perf_counter() - start:.0f} s")
+
+
+if __name__ == "__main__":
+    main()
