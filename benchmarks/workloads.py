@@ -4,6 +4,7 @@ All contenders get the same numbers: `samples(workload, k)` of a client, and the
 """
 
 import math
+import os
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -34,6 +35,11 @@ class Workload:
     @property
     def classes(self) -> int:
         return 10 if self.model == "mlp" else 62
+
+    @property
+    def threads(self) -> int:
+        """For contenders that compute with threads: an operation of the MLP is too small to be shared."""
+        return 1 if self.model == "mlp" else len(os.sched_getaffinity(0))
 
     @property
     def steps(self) -> int:

@@ -42,7 +42,7 @@ def main() -> None:
         t += 1
         turns.done()
     module.load_state_dict(w_t)
-    turns.stop(steps, seen, probe_loss(workload, module))
+    turns.stop(steps=steps, seen=seen, loss=probe_loss(workload, module))
 
 
 if __name__ == "__main__":

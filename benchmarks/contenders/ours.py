@@ -34,7 +34,8 @@ def main() -> None:
             steps += clients * workload.epochs * -(-workload.num_samples // workload.batch)
             seen += clients * workload.epochs * workload.num_samples
         simulation.net.load(simulation.state.w)
-        turns.stop(steps, seen, probe_loss(workload, simulation.net.module))
+        executor = type(simulation.fl.clients).__name__
+        turns.stop(steps=steps, seen=seen, loss=probe_loss(workload, simulation.net.module), executor=executor)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
     contender: {"seconds": ..., "cpu_seconds": ...}
     ...
     harness:   stop
-    contender: {"steps": ..., "seen": ..., "loss": ..., "peak_bytes": ...}
+    contender: {"peak_bytes": ..., and what proves the work: "steps": ..., "seen": ..., "loss": ...}
 
 So the harness can ask all contenders in turn, and noise hits all alike. Whatever a framework prints goes to stderr.
 """
@@ -54,9 +54,9 @@ class Turns:
         seconds = time.perf_counter() - self._start
         self._say(seconds=seconds, cpu_seconds=self._cpu.stop())
 
-    def stop(self, steps: int, seen: int, loss: float) -> None:
-        """The work of all rounds, and the loss of the final model on `workloads.probe`: the same for all contenders."""
-        self._say(steps=steps, seen=seen, loss=loss, peak_bytes=self._peak)
+    def stop(self, **result: object) -> None:
+        """What proves the work of all rounds, such as the loss of the final model on `workloads.probe`."""
+        self._say(**result, peak_bytes=self._peak)
 
     def _say(self, **answer: object) -> None:
         print(json.dumps(answer), file=self._answers)

@@ -1,8 +1,10 @@
 """The networks of the workloads in PyTorch, for every contender that runs on it."""
 
+from functools import cache
+
 import torch
-from torch import nn
-from workloads import Workload, initial, probe
+from torch import Tensor, nn
+from workloads import Workload, initial, probe, samples
 
 
 def network(workload: Workload) -> nn.Module:
@@ -34,3 +36,16 @@ def probe_loss(workload: Workload, module: nn.Module) -> float:
     x, y = map(torch.from_numpy, probe(workload))
     with torch.no_grad():
         return float(nn.functional.cross_entropy(module(x), y))
+
+
+@cache
+def reused_network(workload: Workload) -> nn.Module:
+    """One network a process, for clients that come and go in worker processes."""
+    return network(workload)
+
+
+@cache
+def client_tensors(workload: Workload, k: int) -> tuple[Tensor, Tensor]:
+    """The data of client k, made when it is first asked for."""
+    x, y = samples(workload, k)
+    return torch.from_numpy(x), torch.from_numpy(y)
