@@ -23,7 +23,8 @@ class Contender:
     """A running contender."""
 
     def __init__(self, python: Path | str, script: str, *arguments: str) -> None:
-        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115
+        self._stderr, words = tempfile.mkstemp(prefix="contender-")
+        Path(words).unlink()
         self._process = subprocess.Popen(
             [str(python), str(HERE / "contenders" / script), *arguments],
             stdin=subprocess.PIPE,
@@ -61,11 +62,12 @@ class Contender:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._process.stdout.close()
-        self._stderr.close()
+        os.close(self._stderr)
 
     def _last_words(self) -> str:
-        self._stderr.seek(0)
-        lines = [line for line in self._stderr.read().decode(errors="replace").splitlines() if line.strip()]
+        end = os.fstat(self._stderr).st_size
+        text = os.pread(self._stderr, 10_000, max(0, end - 10_000)).decode(errors="replace")
+        lines = [line for line in text.splitlines() if line.strip()]
         return lines[-1].strip()[:200] if lines else "it said nothing"
 
 

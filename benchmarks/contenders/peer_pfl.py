@@ -54,7 +54,7 @@ def main() -> None:
             turns.done()
             return not turns.wait(), Metrics()
 
-    np.random.seed(0)  # pfl draws from the global generator
+    np.random.seed(0)
     torch.manual_seed(0)
     torch.set_num_threads(workload.threads)
     x, y = map(torch.from_numpy, all_samples(workload))
