@@ -20,8 +20,8 @@ lint: $(READY)  ## Check style (ruff) and types (mypy)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(READY)  ## Measure the simulator against a bare PyTorch loop
-	$(BIN)/python benchmarks/overhead.py
+bench: $(READY)  ## Measure the simulator: against a bare loop, peers, a naive filter and the machine itself
+	$(BIN)/python benchmarks/run.py
 
 wheel: $(READY)  ## Build the wheel into dist/
 	$(BIN)/python -m build --wheel

@@ -4,10 +4,10 @@ from statistics import mean
 from typing import Any
 
 import numpy as np
-from problems import problem, with_size
 
 from filfl.filtering import FILTERS
 from filfl.simulation.setup import one_thread
+from problems import problem, with_size
 
 
 def measure(quick: bool) -> dict[str, Any]:

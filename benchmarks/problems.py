@@ -53,12 +53,6 @@ CASES = {
     "lstm-34": Case("lstm", n=20, m=34, lr=0.5),
     "tiny": Case("mlp", n=6, m=40, lr=0.1),
 }
-TITLES = {
-    "cnn-2000": "LEAF CNN, n = 50, m = 2000",
-    "cnn-500": "LEAF CNN, n = 50, m = 500",
-    "mlp-100": "MLP 784-64-10, n = 50, m = 100",
-    "lstm-34": "LSTM 2 x 256, n = 20, m = 34",
-}
 CNN_FLOP = 2 * (28 * 28 * 32 * 25 + 14 * 14 * 64 * 25 * 32 + 3136 * 2048 + 2048 * 62)
 """Multiplications and additions of LEAF's CNN for one image, forward."""
 
@@ -91,6 +85,7 @@ class Problem:
     def local_search(self, verify: int = 1) -> dict[str, Any]:
         """Local search on the ensemble reward; what it finds is verified by true rewards, against keeping all."""
         from filfl.filtering.verify import verified
+
         from filfl.simulation.rewards import make_surrogate
 
         options = FilterOptions(name="local-search", reward="ensemble", verify=verify)

@@ -8,11 +8,11 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from federation import federation
-from problems import Case, problem
 
+from federation import federation
 from filfl.models.cnn import SmallCNN
 from filfl.models.mlp import MLP
+from problems import Case, problem
 
 
 def measure(quick: bool) -> dict[str, Any]:

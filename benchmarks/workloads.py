@@ -66,6 +66,12 @@ TITLES = {
     "W2-6": "W2 with 6 clients a round, which two workers can share evenly",
     "W3": "W3: MLP 784-64-10, 100 of 10,000 clients, 20 samples, 1 epoch, batch 10",
 }
+FILTER_TITLES = {
+    "cnn-2000": "LEAF CNN, n = 50, m = 2000",
+    "cnn-500": "LEAF CNN, n = 50, m = 500",
+    "mlp-100": "MLP 784-64-10, n = 50, m = 100",
+    "lstm-34": "LSTM 2 x 256, n = 20, m = 34",
+}
 
 
 def samples(workload: Workload, k: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:

@@ -14,6 +14,7 @@ def main() -> None:
 
     import torch
     from torch.nn import functional
+
     from torch_models import network, probe_loss
     from workloads import all_samples, cohort
 

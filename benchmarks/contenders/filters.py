@@ -15,10 +15,10 @@ def main() -> None:
     given = parser.parse_args()
     turns = Turns()
 
-    from problems import CASES, problem, with_size
+    from problems import CASES, CNN_FLOP, problem, with_size
 
-    case = with_size(given.case, n=min(6, CASES[given.case].n), m=min(40, CASES[given.case].m))
-    made = problem(case if given.quick else CASES[given.case])
+    case = with_size(given.case, n=6, m=40) if given.quick else CASES[given.case]
+    made = problem(case)
     runs = {
         "naive": partial(naive_dgf, made, given.loader_workers),
         "dgf": made.dgf,
@@ -30,7 +30,8 @@ def main() -> None:
     while turns.wait():
         result = run()
         turns.done()
-    turns.stop(**result)
+    flop = result["evaluations"] * case.m * CNN_FLOP if case.model == "cnn" else None
+    turns.stop(**result, stack_bytes=made.stack.nbytes, flop=flop)
 
 
 def naive_dgf(made, loader_workers):

@@ -16,6 +16,7 @@ def main() -> None:
     import numpy as np
     from fedjax.algorithms.fed_avg import create_train_for_each_client
     from jax import lax
+
     from workloads import cohort, initial, probe, samples
 
     def dense(weight, bias):
@@ -41,9 +42,7 @@ def main() -> None:
         x = x.transpose(0, 2, 3, 1)
         for kernel, bias in kernels:
             x = lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
-            x = lax.reduce_window(
-                jax.nn.relu(x + bias), -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID"
-            )
+            x = lax.reduce_window(jax.nn.relu(x + bias), -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
         x = x.reshape(len(x), -1)
         return jax.nn.relu(x @ w3 + b3) @ w4 + b4
 

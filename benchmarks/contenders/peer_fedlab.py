@@ -23,6 +23,7 @@ def main() -> None:
     from fedlab.contrib.algorithm.fedavg import FedAvgSerialClientTrainer, FedAvgServerHandler
     from fedlab.core.standalone import StandalonePipeline
     from torch.utils.data import DataLoader, TensorDataset
+
     from torch_models import network, probe_loss
     from workloads import all_samples
 

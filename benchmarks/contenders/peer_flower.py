@@ -29,6 +29,7 @@ def main() -> None:
     from flwr.serverapp import ServerApp
     from flwr.serverapp.strategy import FedAvg
     from flwr.simulation import run_simulation
+
     from torch_models import network, probe_loss
 
     logging.getLogger("flwr").setLevel(logging.ERROR)
@@ -38,6 +39,7 @@ def main() -> None:
     def train(message, context):
         import torch
         from torch.nn import functional
+
         from torch_models import client_tensors, reused_network
 
         x, y = client_tensors(workload, int(context.node_config["partition-id"]))
@@ -81,7 +83,7 @@ def main() -> None:
                 turns.ready()
             if not turns.wait():
                 raise Stop
-            return None
+            return
 
         strategy = FedAvg(
             fraction_train=workload.K / workload.N,
@@ -97,9 +99,7 @@ def main() -> None:
             module.load_state_dict(final.to_torch_state_dict())
             turns.stop(**totals, loss=probe_loss(workload, module))
 
-    run_simulation(
-        server, client, workload.N, backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
-    )
+    run_simulation(server, client, workload.N, backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}})
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ def main() -> None:
     from pfl.metrics import Metrics
     from pfl.model.pytorch import PyTorchModel
     from torch import nn
+
     from torch_models import network, probe_loss
     from workloads import all_samples
 

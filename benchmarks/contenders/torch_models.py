@@ -4,6 +4,7 @@ from functools import cache
 
 import torch
 from torch import Tensor, nn
+
 from workloads import Workload, initial, probe, samples
 
 

@@ -1,0 +1,59 @@
+"""docs/images/performance.png: speeds against the bare loop, and how times grow with the sizes."""
+
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+
+import workloads
+from bars import Part, Results, fastest_bare, seconds
+
+OURS, OTHERS = "#1b7837", "#9e9e9e"
+
+
+def draw(results: Results, path: Path) -> None:
+    """One panel a workload with a bar a contender, then one a size with its curves."""
+    training = {name: part for name, part in results.get("training", {}).items() if name != "W2-6"}
+    filters = results.get("filters", {})
+    against: dict[str, list[str]] = {}
+    for name, curve in results.get("scaling", {}).items():
+        against.setdefault(curve["x"], []).append(name)
+    panels = [*training, *filters, *against]
+    if not panels:
+        return
+    columns = 3
+    rows = -(-len(panels) // columns)
+    figure, axes = plt.subplots(rows, columns, figsize=(15, 3.4 * rows), squeeze=False, layout="constrained")
+    places = iter(axes.flat)
+    for name, part in training.items():
+        base = seconds(part[fastest_bare(part)])
+        _bars(next(places), workloads.TITLES[name].partition(", ")[0], "times the bare loop's speed", part, base)
+    for name, part in filters.items():
+        if "seconds" in part["naive"]:
+            title = f"filter: {workloads.FILTER_TITLES[name]}"
+            _bars(next(places), title, "times the naive filter's speed", part, seconds(part["naive"]))
+    for x, names in against.items():
+        axis = next(places)
+        for name in names:
+            points = results["scaling"][name]["points"]
+            axis.plot([size for size, _ in points], [value for _, value in points], "o-", label=name)
+        axis.set(xlabel=x, ylabel="seconds", xscale="log", yscale="log", title=f"seconds against {x}")
+        axis.legend(fontsize=8, frameon=False)
+    for axis in places:
+        axis.set_axis_off()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def _bars(axis: Axes, title: str, label: str, part: Part, base: float) -> None:
+    speeds = {who: base / seconds(result) for who, result in part.items() if "seconds" in result}
+    order = sorted(speeds, key=lambda who: speeds[who])
+    ours = ("filfl", "exact", "ensemble")
+    colours = [OURS if who.startswith(ours) else OTHERS for who in order]
+    drawn = axis.barh(order, [speeds[who] for who in order], color=colours)
+    axis.bar_label(drawn, fmt="%.2g", padding=3, fontsize=9)
+    axis.axvline(1.0, color="black", linewidth=0.8)
+    axis.set(title=title, xlabel=label)
+    axis.margins(x=0.15)
+    axis.spines[["top", "right"]].set_visible(False)
