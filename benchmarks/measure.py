@@ -24,13 +24,12 @@ def peak_memory() -> int:
     """Peak resident bytes of this process and its descendants.
 
     The peaks of all that live are added up; pages of files and of shared memory count once, with the one that has
-    most of them. Of the descendants that have ended, only the largest is known, and added.
+    most of them. Descendants that have ended are not counted.
     """
     alive = [_status(pid) for pid in (os.getpid(), *descendants())]
     shared = [status.get("RssFile", 0) + status.get("RssShmem", 0) for status in alive]
     own = sum(max(0, status.get("VmHWM", 0) - s) for status, s in zip(alive, shared, strict=True))
-    ended = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    return 1024 * (own + max(shared) + ended)
+    return 1024 * (own + max(shared))
 
 
 def seconds_since_start() -> float:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 import workloads
-from bars import Part, Results, bars, cpu_seconds, fastest_bare, seconds
+from bars import Part, Results, bars, baseline, cpu_seconds, in_order, seconds
 
 COMMAND = "make bench"
 
@@ -34,13 +34,15 @@ def _lines(results: Results, picture: str) -> Iterator[str]:
         "counts is the ratio within one table. Seconds are medians over the rounds, CPU seconds are means and count "
         "all processes of a contender. Start-up is the time from the start of the process until it is ready, the "
         "first round is where a contender compiles or starts its workers. Memory is the peak resident memory of all "
-        "its processes; pages of files and of shared memory count once. The final loss, on samples that all are tried "
-        "on, shows that all have learned the same. `bare` is the loop that everybody writes: one model, an optimiser "
-        "a client, batches by index, the mean of the state dicts."
+        "its processes that live to the end; pages of files and of shared memory count once. The final loss, on "
+        "samples that all are tried on, shows that all have learned the same. `bare` is the loop that everybody "
+        "writes: one model, an optimiser a client, batches by index, the mean of the state dicts. Speeds are told "
+        "against the faster of the bare loops. Contenders that compute with threads have one for the MLP, whose "
+        "operations are too small to be shared, and one a core for the CNN."
     )
     yield ""
     yield from _bar_table(results)
-    for name, part in results.get("training", {}).items():
+    for name, part in in_order(results, "training").items():
         yield from _training(name, part)
     if "filters" in results:
         yield "## Filtering"
@@ -51,7 +53,7 @@ def _lines(results: Results, picture: str) -> Iterator[str]:
             "`exact DGF` is filfl's, which must keep the same clients. One filtering, seconds:"
         )
         yield ""
-        for name, part in results["filters"].items():
+        for name, part in in_order(results, "filters").items():
             yield from _filtering(name, part)
     if "gaps" in results:
         yield from _gaps(results["gaps"])
@@ -77,10 +79,10 @@ def _bar_table(results: Results) -> Iterator[str]:
 
 
 def _training(name: str, part: Part) -> Iterator[str]:
-    yield f"## {workloads.TITLES[name]}"
+    yield f"## {workloads.TITLES['training'][name]}"
     yield ""
     present = [who for who in part if "seconds" in part[who]]
-    base = seconds(part[fastest_bare(part)])
+    base = baseline(part)
     head = ["contender", "seconds a round", "speed", "CPU seconds", "start-up, s", "first round, s", "peak MB", "loss"]
     rows = [
         [
@@ -100,13 +102,12 @@ def _training(name: str, part: Part) -> Iterator[str]:
 
 
 def _filtering(name: str, part: Part) -> Iterator[str]:
-    yield f"### {workloads.FILTER_TITLES[name]}"
+    yield f"### {workloads.TITLES['filters'][name]}"
     yield ""
-    rows = []
+    rows, base = [], baseline(part)
     for who in part:
         if "seconds" not in part[who]:
             continue
-        ratio = f"{seconds(part['naive']) / seconds(part[who]):.1f} x" if "seconds" in part["naive"] else ""
         passes = str(part[who]["evaluations"])
         if "verifications" in part[who]:
             passes += f" + {part[who]['verifications']} to verify"
@@ -114,7 +115,7 @@ def _filtering(name: str, part: Part) -> Iterator[str]:
             [
                 who,
                 f"{seconds(part[who]):.3f}",
-                ratio,
+                f"{base / seconds(part[who]):.1f} x",
                 f"{cpu_seconds(part[who]):.3f}",
                 passes,
                 str(len(part[who]["kept"])),

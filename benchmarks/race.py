@@ -33,8 +33,12 @@ class Contender:
             bufsize=0,
             start_new_session=True,
         )
-        self.start_up: float = self.answer()["ready"]
         self.rounds: list[dict[str, float]] = []
+        try:
+            self.start_up: float = self.answer()["ready"]
+        except BaseException:
+            self.close()
+            raise
 
     def ask(self, what: str) -> Result:
         assert self._process.stdin

@@ -2,7 +2,8 @@
 
 It writes benchmarks/results/bench.json, docs/images/performance.png and docs/performance.md. With --quick everything
 is small and goes to benchmarks/results/quick instead: it shows that all runs, and its times mean nothing. With --only,
-the other sections of the stored figures stay as they are.
+the other sections of the stored figures stay as they are. All of it takes about half an hour on 2 idle cores, and a
+few minutes more the first time, for the environments of the peers.
 """
 
 import argparse
@@ -25,7 +26,7 @@ from rich.table import Table
 import page
 import picture
 import workloads
-from bars import Results, bars, fastest_bare, seconds
+from bars import Results, bars, baseline, cpu_seconds, in_order, seconds
 from peers import HERE, PEERS
 from race import Contender, Result, race, training_contenders
 
@@ -97,7 +98,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _train(name: str, given: argparse.Namespace, cores: int) -> dict[str, Result]:
-    console.rule(workloads.TITLES[name])
+    console.rule(workloads.TITLES["training"][name])
     rounds, warm_up = (2, 1) if given.quick else (ROUNDS[name], 3)
     found = race(training_contenders(name, given.modes, given.peers, cores), rounds, warm_up, say)
     workload = workloads.WORKLOADS[name]
@@ -110,7 +111,7 @@ def _train(name: str, given: argparse.Namespace, cores: int) -> dict[str, Result
 
 
 def _filter(name: str, quick: bool) -> dict[str, Result]:
-    console.rule(workloads.FILTER_TITLES[name])
+    console.rule(workloads.TITLES["filters"][name])
     contenders = {
         "naive": ["naive"],
         "naive, 1 loader worker": ["naive", "--loader-workers", "1"],
@@ -156,20 +157,18 @@ def machine() -> dict[str, Any]:
 
 def show(results: Results) -> None:
     """The ratios and the bar, on the terminal."""
-    for section, base in (("training", None), ("filters", "naive")):
-        for name, part in results.get(section, {}).items():
-            title = workloads.TITLES.get(name) or workloads.FILTER_TITLES[name]
-            table = Table(title=title, title_justify="left")
+    for section in ("training", "filters"):
+        for name, part in in_order(results, section).items():
+            table = Table(title=workloads.TITLES[section][name], title_justify="left")
             for column in ("contender", "seconds", "speed", "CPU seconds", "peak MB"):
                 table.add_column(column, justify="left" if column == "contender" else "right")
-            first = seconds(part[base or fastest_bare(part)])
+            base = baseline(part)
             for who, result in part.items():
                 if "skipped" in result:
                     table.add_row(who, escape(result["skipped"]), "", "", "")
                     continue
-                cpu = sum(result["cpu_seconds"]) / len(result["cpu_seconds"])
-                speed, peak = first / seconds(result), result["peak_bytes"] / 1e6
-                table.add_row(who, f"{seconds(result):.4f}", f"{speed:.2f} x", f"{cpu:.4f}", f"{peak:.0f}")
+                took, speed, peak = seconds(result), base / seconds(result), result["peak_bytes"] / 1e6
+                table.add_row(who, f"{took:.4f}", f"{speed:.2f} x", f"{cpu_seconds(result):.4f}", f"{peak:.0f}")
             console.print(table)
     table = Table("", "asked for", "measured", "", title="The bar", title_justify="left")
     for bar in bars(results):

@@ -61,16 +61,18 @@ WORKLOADS = {
 WORKLOADS["tiny"] = replace(WORKLOADS["W1"], N=6, K=3, num_samples=20)  # what the tests run
 
 TITLES = {
-    "W1": "W1: MLP 784-64-10, 10 of 100 clients, 50 samples, 2 epochs, batch 16, lr 0.1",
-    "W2": "W2: LEAF CNN (6.6 M), 5 of 190 clients, 150 samples, 2 epochs, batch 50",
-    "W2-6": "W2 with 6 clients a round, which two workers can share evenly",
-    "W3": "W3: MLP 784-64-10, 100 of 10,000 clients, 20 samples, 1 epoch, batch 10",
-}
-FILTER_TITLES = {
-    "cnn-2000": "LEAF CNN, n = 50, m = 2000",
-    "cnn-500": "LEAF CNN, n = 50, m = 500",
-    "mlp-100": "MLP 784-64-10, n = 50, m = 100",
-    "lstm-34": "LSTM 2 x 256, n = 20, m = 34",
+    "training": {
+        "W1": "W1: MLP 784-64-10, 10 of 100 clients, 50 samples, 2 epochs, batch 16, lr 0.1",
+        "W2": "W2: LEAF CNN (6.6 M), 5 of 190 clients, 150 samples, 2 epochs, batch 50",
+        "W2-6": "W2 with 6 clients a round, which two workers can share evenly",
+        "W3": "W3: MLP 784-64-10, 100 of 10,000 clients, 20 samples, 1 epoch, batch 10",
+    },
+    "filters": {
+        "cnn-2000": "LEAF CNN, n = 50, m = 2000",
+        "cnn-500": "LEAF CNN, n = 50, m = 500",
+        "mlp-100": "MLP 784-64-10, n = 50, m = 100",
+        "lstm-34": "LSTM 2 x 256, n = 20, m = 34",
+    },
 }
 
 
