@@ -54,6 +54,7 @@ def federation(
     nothing = (x[:1], y[:1])
     owners = np.arange(len(y)) // num_samples
     data = FederatedData.from_arrays(x, y, owners, test=nothing, filtering=nothing, validation=0.0)
+    del x, y, nothing  # the data has its own copy
     config = Config.from_table({"data": {"name": "arrays"}, "filter": {"name": "none"}, **table})
     training = config.training
     build = partial(network, model, config.seed, CPU)

@@ -19,6 +19,7 @@ from filfl.server import CountedReward
 from filfl.simulation.rewards import make_reward
 from filfl.simulation.setup import network, one_thread
 from filfl.weights import FlatModel, Weights
+from workloads import class_patterns
 
 CPU = torch.device("cpu")
 
@@ -47,8 +48,8 @@ class Case:
 
 
 CASES = {
-    "cnn-2000": Case("cnn", n=50, m=2000, lr=0.05),
-    "cnn-500": Case("cnn", n=50, m=500, lr=0.05),
+    "cnn-2000": Case("cnn", n=50, m=2000, lr=0.1),
+    "cnn-500": Case("cnn", n=50, m=500, lr=0.1),
     "mlp-100": Case("mlp", n=50, m=100, lr=0.1),
     "lstm-34": Case("lstm", n=20, m=34, lr=0.5),
     "tiny": Case("mlp", n=6, m=40, lr=0.1),
@@ -122,7 +123,9 @@ def problem(case: Case, steps: int = 4, batch: int = 20) -> Problem:
 
 def _samples(case: Case) -> Callable[[np.random.Generator, int], tuple[Tensor, Tensor]]:
     """Draws samples that can be learned: a pattern a class under noise; in text, the last token says the class."""
-    patterns = np.random.default_rng(case.seed).standard_normal((case.classes, *case.shape), dtype=np.float32)
+    patterns = class_patterns(case.classes, case.shape, case.seed)
+
+    scale = np.float32(0.2 if case.model == "mlp" else 0.5)
 
     def text(rng: np.random.Generator, size: int) -> tuple[Tensor, Tensor]:
         x = rng.integers(case.classes, size=(size, *case.shape))
@@ -131,7 +134,7 @@ def _samples(case: Case) -> Callable[[np.random.Generator, int], tuple[Tensor, T
     def pattern(rng: np.random.Generator, size: int) -> tuple[Tensor, Tensor]:
         y = rng.integers(case.classes, size=size)
         noise = rng.standard_normal((size, *case.shape), dtype=np.float32)
-        return torch.from_numpy(0.2 * (patterns[y] + noise)), torch.from_numpy(y)
+        return torch.from_numpy(scale * (patterns[y] + noise)), torch.from_numpy(y)
 
     return text if case.model == "lstm" else pattern
 

@@ -54,8 +54,8 @@ class Workload:
 
 WORKLOADS = {
     "W1": Workload("mlp", N=100, K=10, num_samples=50, epochs=2, batch=16, lr=0.1),
-    "W2": Workload("cnn", N=190, K=5, num_samples=150, epochs=2, batch=50, lr=0.01),
-    "W2-6": Workload("cnn", N=190, K=6, num_samples=150, epochs=2, batch=50, lr=0.01),
+    "W2": Workload("cnn", N=190, K=5, num_samples=150, epochs=2, batch=50, lr=0.1),
+    "W2-6": Workload("cnn", N=190, K=6, num_samples=150, epochs=2, batch=50, lr=0.1),
     "W3": Workload("mlp", N=10_000, K=100, num_samples=20, epochs=1, batch=10, lr=0.1),
 }
 WORKLOADS["tiny"] = replace(WORKLOADS["W1"], N=6, K=3, num_samples=20)  # what the tests run
@@ -77,17 +77,22 @@ TITLES = {
 
 
 def samples(workload: Workload, k: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """The data of client k: a pattern a class, under noise. Small inputs, so that lr 0.1 does not diverge."""
-    patterns = _patterns(workload.classes, workload.shape)
+    """The data of client k: a pattern a class, under noise. Inputs so small that lr 0.1 does not diverge."""
+    patterns = class_patterns(workload.classes, workload.shape, SEED)
     rng = np.random.default_rng((SEED, 1, k))
     y = rng.integers(workload.classes, size=workload.num_samples)
     noise = rng.standard_normal((workload.num_samples, *workload.shape), dtype=np.float32)
-    return (0.1 * (patterns[y] + noise)).astype(np.float32, copy=False), y
+    scale = np.float32(0.1 if workload.model == "mlp" else 0.5)
+    return scale * (patterns[y] + noise), y
 
 
 @cache
-def _patterns(classes: int, shape: tuple[int, ...]) -> NDArray[np.float32]:
-    return np.random.default_rng(SEED).standard_normal((classes, *shape), dtype=np.float32)
+def class_patterns(classes: int, shape: tuple[int, ...], seed: int) -> NDArray[np.float32]:
+    """A pattern a class. Those of images have squares of 4 x 4 pixels: finer grains do not come through the pooling."""
+    rng = np.random.default_rng(seed)
+    if len(shape) == 1:
+        return rng.standard_normal((classes, *shape), dtype=np.float32)
+    return np.kron(rng.standard_normal((classes, 1, 7, 7), dtype=np.float32), np.ones((4, 4), dtype=np.float32))
 
 
 def all_samples(workload: Workload) -> tuple[NDArray[np.float32], NDArray[np.int64]]:

@@ -17,14 +17,13 @@ def main() -> None:
     from torch_models import network, probe_loss
     from workloads import all_samples
 
-    x, y = all_samples(workload)
     table = {
         "selection": {"k": workload.K},
         "training": {"epochs": workload.epochs, "batch": workload.batch, "lr": workload.lr},
         "execution": {"mode": given.mode, "device": "cpu"} | ({"workers": given.workers} if given.workers else {}),
     }
     steps = seen = 0
-    with federation(table, x, y, workload.num_samples, partial(network, workload)) as simulation:
+    with federation(table, *all_samples(workload), workload.num_samples, partial(network, workload)) as simulation:
         turns.ready()
         while turns.wait():
             record = simulation.round()
