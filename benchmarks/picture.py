@@ -46,8 +46,8 @@ def _bars(axis: Axes, title: str, label: str, part: Part) -> None:
     ours = ("filfl", "exact", "ensemble")
     colours = [OURS if who.startswith(ours) else OTHERS for who in order]
     drawn = axis.barh(order, [speeds[who] for who in order], color=colours)
-    axis.bar_label(drawn, fmt="%.2g", padding=3, fontsize=9)
-    axis.axvline(1.0, color="black", linewidth=0.8)
+    axis.bar_label(drawn, fmt="%.3g", padding=3, fontsize=9)
+    axis.axvline(1.0, color="black", linewidth=0.8, linestyle=":", zorder=0)
     axis.set(title=title, xlabel=label)
     axis.margins(x=0.15)
     axis.spines[["top", "right"]].set_visible(False)

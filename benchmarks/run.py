@@ -2,8 +2,8 @@
 
 It writes benchmarks/results/bench.json, docs/images/performance.png and docs/performance.md. With --quick everything
 is small and goes to benchmarks/results/quick instead: it shows that all runs, and its times mean nothing. With --only,
-the other sections of the stored figures stay as they are. All of it takes about half an hour on 2 idle cores, and a
-few minutes more the first time, for the environments of the peers.
+the other sections of the stored figures stay as they are; --only none makes the page and the picture anew. All of it
+takes about half an hour on 2 idle cores, and a few minutes more the first time, for the environments of the peers.
 """
 
 import argparse
@@ -45,7 +45,7 @@ def main() -> None:
     folder = RESULTS / "quick" if given.quick else RESULTS
     stored = folder / "bench.json"
     results: Results = json.loads(stored.read_text()) if stored.exists() else {}
-    results["machine"] = machine()
+    results |= {"machine": machine(), "quick": given.quick}
     cores = results["machine"]["cores"]
 
     def keep(section: str, part: dict[str, Any], name: str | None = None) -> None:

@@ -11,6 +11,11 @@ from protocol import WORKLOADS, Turns, arguments
 
 
 def main() -> None:
+    with tempfile.TemporaryDirectory(prefix="flower-") as home:
+        compete(home)
+
+
+def compete(home: str) -> None:
     workload = WORKLOADS[arguments().parse_args().workload]
     turns = Turns()
     os.environ |= {
@@ -18,7 +23,7 @@ def main() -> None:
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "RAY_USAGE_STATS_ENABLED": "0",
-        "FLWR_HOME": tempfile.mkdtemp(prefix="flower-"),
+        "FLWR_HOME": home,
     }
 
     import logging
