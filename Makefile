@@ -20,12 +20,11 @@ lint: $(READY)  ## Check style (ruff) and types (mypy)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(READY)  ## Measure the simulator against a bare PyTorch loop, and a million clients against few
-	$(BIN)/python benchmarks/overhead.py
-	$(BIN)/python benchmarks/scale.py
-
 study: $(READY)  ## Measure the filters: docs/filters.md (20 minutes on two cores)
 	$(BIN)/python benchmarks/filter_study.py
+
+bench: $(READY)  ## Measure the simulator: against a bare loop, peers, a naive filter and the machine itself
+	$(BIN)/python benchmarks/run.py
 
 wheel: $(READY)  ## Build the wheel into dist/
 	$(BIN)/python -m build --wheel

@@ -14,34 +14,24 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
+from federation import federation
 from filfl import FederatedData
-from filfl.algorithms.fedavg import FedAvg
-from filfl.clients import Job
-from filfl.clock import Stopwatch
-from filfl.config import Config
 from filfl.data.folder import FACTS
-from filfl.evaluation import cross_entropy
-from filfl.round import filfl_round
-from filfl.server import FilFL, State
-from filfl.simulation.executors import open_clients
-from filfl.simulation.setup import network, one_thread
+from filfl.models.mlp import MLP
 
 FEW, MANY = 10**4, 10**6
 K, SAMPLES, BATCH, LR = 100, 20, 10, 0.1
 MOST_SECONDS, MOST_MEMORY = 1.2, 1.5
 """The ratios of many to few that are wanted."""
-CONFIG = Config.from_table(
-    {"data": {"name": "arrays"}, "selection": {"k": K}, "model": {"name": "mlp", "hidden": [64]}}
-)
+CONFIG = {"selection": {"k": K}, "training": {"epochs": 1, "batch": BATCH, "lr": LR}}
 
 
 def problem(num_clients: int, folder: Path) -> FederatedData:
@@ -64,48 +54,21 @@ def problem(num_clients: int, folder: Path) -> FederatedData:
     return FederatedData.open(folder)
 
 
-class Federation:
-    """A run of filfl, round by round."""
-
-    def __init__(self, fl: FilFL, state: State) -> None:
-        self._fl, self._state, self._t = fl, state, 0
-
-    def round(self) -> float:
-        """The seconds of the next round."""
-        self._t += 1
-        start = time.perf_counter()
-        self._state, record = filfl_round(self._t, self._state, self._fl, Stopwatch())
-        seconds = time.perf_counter() - start
-        assert len(record.selected) == K and not record.refused, "not everybody trained"
-        return seconds
-
-
 @contextmanager
-def federation(num_clients: int, folder: Path) -> Iterator[Federation]:
-    """The clients behind the executor that a run of this shape has."""
+def registered(num_clients: int, folder: Path) -> Iterator[Callable[[], float]]:
+    """The seconds of the next round, with the executor that a run of this shape has."""
     data = problem(num_clients, folder / str(num_clients))
-    make = partial(CONFIG.model.build, data.sample_shape, data.classes)
-    build = partial(network, make, CONFIG.seed, torch.device("cpu"))
-    net = build()
-    with one_thread(), open_clients(CONFIG, data, net, cross_entropy, build, print) as clients:
-        fl = FilFL(
-            seed=CONFIG.seed,
-            num_clients=num_clients,
-            clients=clients,
-            layout=net.layout,
-            availability=CONFIG.availability,
-            filter=None,
-            reward=lambda trained, w_t, judged: NotImplemented,
-            judge=None,
-            when="algorithm-1",
-            h=5,
-            n=None,
-            selection=CONFIG.selection,
-            K=K,
-            job=lambda t: Job(0, t, FedAvg(), 1, None, BATCH, LR),
-            aggregation=CONFIG.aggregation,
-        )
-        yield Federation(fl, State(net.weights()))
+    make = partial(MLP().build, data.sample_shape, data.classes)
+    with federation(CONFIG, data, make) as simulation:
+
+        def round() -> float:
+            start = time.perf_counter()
+            record = simulation.round()
+            seconds = time.perf_counter() - start
+            assert len(record.selected) == K and not record.refused, "not everybody trained"
+            return seconds
+
+        yield round
 
 
 def seconds_a_round(rounds: int) -> dict[int, float]:
@@ -113,10 +76,10 @@ def seconds_a_round(rounds: int) -> dict[int, float]:
     seconds: dict[int, list[float]] = {FEW: [], MANY: []}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        runs = {n: stack.enter_context(federation(n, folder)) for n in seconds}
+        runs = {n: stack.enter_context(registered(n, folder)) for n in seconds}
         for t in range(rounds + 3):
             for n, run in runs.items():
-                took = run.round()
+                took = run()
                 if t >= 3:  # the first ones warm up
                     seconds[n].append(took)
     return {n: statistics.median(values) for n, values in seconds.items()}
@@ -124,9 +87,9 @@ def seconds_a_round(rounds: int) -> dict[int, float]:
 
 def peak_megabytes(num_clients: int, rounds: int) -> float:
     """The peak memory of a run in this process, without its data."""
-    with tempfile.TemporaryDirectory() as folder, federation(num_clients, Path(folder)) as run:
+    with tempfile.TemporaryDirectory() as folder, registered(num_clients, Path(folder)) as run:
         for _ in range(rounds):
-            run.round()
+            run()
         unit = 1024**2 if sys.platform == "darwin" else 1024
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit - _mapped_megabytes(folder)
 

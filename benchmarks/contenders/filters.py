@@ -1,0 +1,101 @@
+"""Filters: Algorithm 2 as filfl runs it, and as people write it. One round is one filtering."""
+
+from protocol import Turns
+
+
+def main() -> None:
+    import argparse
+    from functools import partial
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("case")
+    parser.add_argument("who", choices=["naive", "dgf", "local-search"])
+    parser.add_argument("--loader-workers", type=int, default=0)
+    parser.add_argument("--quick", action="store_true")
+    given = parser.parse_args()
+    turns = Turns()
+
+    from problems import CASES, CNN_FLOP, problem, with_size
+
+    case = with_size(given.case, n=6, m=40) if given.quick else CASES[given.case]
+    made = problem(case)
+    runs = {
+        "naive": partial(naive_dgf, made, given.loader_workers),
+        "dgf": made.dgf,
+        "local-search": made.local_search,
+    }
+    run = runs[given.who]
+    turns.ready()
+    result = {}
+    while turns.wait():
+        result = run()
+        turns.done()
+    flop = result["evaluations"] * case.m * CNN_FLOP if case.model == "cnn" else None
+    turns.stop(**result, stack_bytes=made.stack.nbytes, flop=flop)
+
+
+def naive_dgf(made, loader_workers):
+    """The filter as people write it: every set is summed anew from state dicts, and judged batch by batch."""
+    import copy
+
+    import torch
+    from torch.nn import functional
+    from torch.utils.data import DataLoader, TensorDataset
+
+    module = _as_people_build_it(made.net.module)
+    states = {k: _state_dict(made, row) for k, row in enumerate(made.stack)}
+    data = TensorDataset(made.V.x, made.V.y)
+    evaluations = 0
+
+    def average(clients):
+        mean = copy.deepcopy(states[clients[0]])
+        for name in mean:
+            for k in clients[1:]:
+                mean[name] += states[k][name]
+            mean[name] = mean[name] / len(clients)
+        return mean
+
+    def reward(clients):
+        nonlocal evaluations
+        if not clients:
+            return 0.0
+        evaluations += 1
+        module.load_state_dict(average(clients))
+        module.eval()
+        total = 0.0
+        with torch.no_grad():
+            for x, y in DataLoader(data, batch_size=16, num_workers=loader_workers):
+                total += functional.cross_entropy(module(x), y, reduction="sum").item()
+        return 10 - total / len(data)
+
+    X, Y = [], made.clients
+    R_X, R_Y = reward(X), reward(Y)
+    for u in made.clients:
+        with_u, without_u = sorted([*X, u]), [k for k in Y if k != u]
+        R_with, R_without = reward(with_u), reward(without_u)
+        if R_with - R_X > R_without - R_Y:
+            X, R_X = with_u, R_with
+        else:
+            Y, R_Y = without_u, R_without
+    return {"kept": X, "evaluations": evaluations}
+
+
+def _as_people_build_it(module):
+    """The network without filfl's own way of pooling."""
+    from torch import nn
+
+    from filfl.models.cnn import Halve
+
+    if not isinstance(module, nn.Sequential):
+        return module
+    return nn.Sequential(*(nn.MaxPool2d(2) if isinstance(layer, Halve) else layer for layer in module))
+
+
+def _state_dict(made, row):
+    from filfl.weights import Weights
+
+    return made.net.layout.unflatten(Weights(row, made.w_t.integers))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""filfl's own round over arrays of equal clients, put together as `filfl.simulate` does, but one round at a time."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from filfl.clients import Job
+from filfl.clock import Stopwatch
+from filfl.config import Config
+from filfl.cores import num_cores
+from filfl.data import FederatedData
+from filfl.evaluation import cross_entropy
+from filfl.filtering import FILTERS
+from filfl.round import filfl_round
+from filfl.server import FilFL, Record, State
+from filfl.simulation.executors import open_clients
+from filfl.simulation.setup import network, one_thread
+from filfl.weights import FlatModel
+
+CPU = torch.device("cpu")
+
+
+@dataclass
+class Simulation:
+    """A federation between two rounds."""
+
+    fl: FilFL
+    net: FlatModel
+    state: State
+    t: int = 0
+    clock: Stopwatch = field(default_factory=Stopwatch)
+
+    def round(self) -> Record:
+        self.t += 1
+        self.state, record = filfl_round(self.t, self.state, self.fl, self.clock)
+        return record
+
+
+def equal_clients(x: NDArray[Any], y: NDArray[np.int64], num_samples: int) -> FederatedData:
+    """Clients with `num_samples` each of x and y, one after the other."""
+    nothing = (x[:1], y[:1])
+    owners = np.arange(len(y)) // num_samples
+    return FederatedData.from_arrays(x, y, owners, test=nothing, filtering=nothing, validation=0.0)
+
+
+@contextmanager
+def federation(table: Mapping[str, Any], data: FederatedData, model: Callable[[], nn.Module]) -> Iterator[Simulation]:
+    """These clients, without a filter; `table` is a config."""
+    config = Config.from_table({"data": {"name": "arrays"}, "filter": {"name": "none"}, **table})
+    training = config.training
+    build = partial(network, model, config.seed, CPU)
+    with one_thread():
+        net = build()
+
+        def job(t: int) -> Job:
+            return Job(config.seed, t, config.algorithm, training.epochs, None, training.batch, training.lr_at(t))
+
+        workers = config.execution.workers or num_cores()
+        with open_clients(config, data, net, cross_entropy, build, job(1), workers, print) as clients:
+            fl = FilFL(
+                seed=config.seed,
+                num_clients=data.num_clients,
+                clients=clients,
+                layout=net.layout,
+                availability=config.availability,
+                filter=FILTERS.get(config.filter.name),
+                reward=lambda trained, w_t, judged: NotImplemented,
+                judge=None,
+                when=config.filter.when,
+                h=config.filter.period,
+                n=None,
+                selection=config.selection,
+                K=config.selection.k,
+                job=job,
+                aggregation=config.aggregation,
+            )
+            yield Simulation(fl, net, State(net.weights()))

@@ -1,0 +1,149 @@
+"""The filter workloads: n trained clients, m filtering samples, and how filfl judges a set of them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from filfl.cores import num_cores
+from filfl.evaluation import Samples, cross_entropy
+from filfl.filtering import FILTERS
+from filfl.filtering.verify import verified
+from filfl.models.cnn import LeafCNN, SmallCNN
+from filfl.models.lstm import LSTM
+from filfl.models.mlp import MLP
+from filfl.sections import FilterOptions
+from filfl.server import CountedReward
+from filfl.simulation.inference import Inference, how_many
+from filfl.simulation.rewards import make_reward, make_surrogate
+from filfl.simulation.setup import network, one_thread
+from filfl.weights import FlatModel, Weights
+from workloads import class_patterns
+
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Case:
+    """Which network, how many clients and filtering samples."""
+
+    model: str
+    n: int
+    m: int
+    lr: float
+    seed: int = 0
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return {"mlp": (784,), "lstm": (80,)}.get(self.model, (1, 28, 28))
+
+    @property
+    def classes(self) -> int:
+        return {"mlp": 10, "lstm": 80}.get(self.model, 62)
+
+    def build(self) -> nn.Module:
+        models = {"mlp": MLP(), "lstm": LSTM(), "cnn": LeafCNN(), "small-cnn": SmallCNN(channels=(8, 16), hidden=64)}
+        return models[self.model].build(self.shape, self.classes)
+
+
+CASES = {
+    "cnn-2000": Case("cnn", n=50, m=2000, lr=0.1),
+    "cnn-500": Case("cnn", n=50, m=500, lr=0.1),
+    "mlp-100": Case("mlp", n=50, m=100, lr=0.1),
+    "lstm-34": Case("lstm", n=20, m=34, lr=0.5),
+    "tiny": Case("mlp", n=6, m=40, lr=0.1),
+}
+CNN_FLOP = 2 * (28 * 28 * 32 * 25 + 14 * 14 * 64 * 25 * 32 + 3136 * 2048 + 2048 * 62)
+"""Multiplications and additions of LEAF's CNN for one image, forward."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """n trained clients, as the rows of one [n, d] tensor, and the filtering set V."""
+
+    net: FlatModel
+    inference: Inference
+    w_t: Weights
+    stack: Tensor
+    V: Samples
+
+    @property
+    def clients(self) -> list[int]:
+        return list(range(len(self.stack)))
+
+    def reward(self) -> CountedReward:
+        """filfl's reward over sets of these clients: that of their averaged weights."""
+        reward = make_reward(FilterOptions(), self.inference, self.V, cross_entropy)
+        return reward(dict(enumerate(self.stack)), self.w_t, None)
+
+    def dgf(self) -> dict[str, Any]:
+        """Exact deterministic greedy filtering, with everything that a filter round does for it."""
+        with one_thread():
+            R = self.reward()
+            kept = FILTERS["dgf"](self.clients, R, np.random.default_rng(0)).kept
+            return {"kept": sorted(kept), "evaluations": R.evaluations}
+
+    def local_search(self, verify: int = 1) -> dict[str, Any]:
+        """Local search on the ensemble reward; what it finds is verified by true rewards, against keeping all."""
+        options = FilterOptions(name="local-search", reward="ensemble", verify=verify)
+        with one_thread():
+            R = self.reward()
+            surrogate = make_surrogate(options, self.inference, self.V, cross_entropy)(
+                dict(enumerate(self.stack)), self.w_t
+            )
+            found = FILTERS["local-search"](self.clients, surrogate, np.random.default_rng(0))
+            sets = [frozenset(kept) for kept in (found.kept, *found.runners_up)]
+            kept = verified(sets, self.clients, R, verify)
+            return {"kept": sorted(kept), "evaluations": surrogate.evaluations, "verifications": R.evaluations}
+
+
+def problem(case: Case, steps: int = 4, batch: int = 20) -> Problem:
+    """Every client takes a few steps on data of its own; every third one's labels are noise, so that sets differ."""
+    rng = np.random.default_rng((case.seed, case.n, 7))
+    draw = _samples(case)
+    with one_thread():
+        build = partial(network, case.build, case.seed, CPU)
+        net = build()
+        w_t = net.weights()
+        stack = torch.empty(case.n, net.layout.num_floats)
+        for k in range(case.n):
+            net.load(w_t)
+            for _ in range(steps):
+                x, y = draw(rng, batch)
+                if k % 3 == 2:
+                    y = torch.from_numpy(rng.integers(case.classes, size=batch))
+                gradients = torch.autograd.grad(functional.cross_entropy(net.module(x), y), net.trained)
+                torch._foreach_add_(net.layout.views(net.vector), gradients, alpha=-case.lr)
+            stack[k] = net.vector
+        x, y = draw(rng, case.m)
+    inference = Inference(net, build, how_many(net, case.m, num_cores()))
+    return Problem(net, inference, w_t, stack, Samples(x, y, torch.tensor(1.0), torch.tensor(0.0)))
+
+
+def _samples(case: Case) -> Callable[[np.random.Generator, int], tuple[Tensor, Tensor]]:
+    """Draws samples that can be learned: a pattern a class under noise; in text, the last token says the class."""
+    patterns = class_patterns(case.classes, case.shape, case.seed)
+
+    scale = np.float32(0.2 if case.model == "mlp" else 0.5)
+
+    def text(rng: np.random.Generator, size: int) -> tuple[Tensor, Tensor]:
+        x = rng.integers(case.classes, size=(size, *case.shape))
+        return torch.from_numpy(x), torch.from_numpy((x[:, -1] + 1) % case.classes)
+
+    def pattern(rng: np.random.Generator, size: int) -> tuple[Tensor, Tensor]:
+        y = rng.integers(case.classes, size=size)
+        noise = rng.standard_normal((size, *case.shape), dtype=np.float32)
+        return torch.from_numpy(scale * (patterns[y] + noise)), torch.from_numpy(y)
+
+    return text if case.model == "lstm" else pattern
+
+
+def with_size(name: str, *, n: int | None = None, m: int | None = None, seed: int = 0) -> Case:
+    """A case of another size, for the scaling curves and the tests."""
+    case = CASES[name]
+    return replace(case, n=n or case.n, m=m or case.m, seed=seed)
