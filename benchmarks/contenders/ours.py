@@ -3,6 +3,19 @@
 from protocol import WORKLOADS, Turns, arguments
 
 
+def as_in_filfl(workload):
+    """The workload's network as filfl has it, with the same initial weights."""
+    from filfl.models.cnn import LeafCNN
+    from filfl.models.mlp import MLP
+    from torch_models import network
+
+    same = network(workload)
+    options = MLP() if workload.model == "mlp" else LeafCNN()
+    module = options.build((784,) if workload.model == "mlp" else (1, 28, 28), same[-1].out_features)
+    module.load_state_dict(same.state_dict())
+    return module
+
+
 def main() -> None:
     parser = arguments()
     parser.add_argument("--mode", default="auto")
@@ -14,7 +27,7 @@ def main() -> None:
     from functools import partial
 
     from federation import equal_clients, federation
-    from torch_models import network, probe_loss
+    from torch_models import probe_loss
     from workloads import all_samples
 
     table = {
@@ -24,7 +37,7 @@ def main() -> None:
     }
     steps = seen = 0
     data = equal_clients(*all_samples(workload), workload.num_samples)
-    with federation(table, data, partial(network, workload)) as simulation:
+    with federation(table, data, partial(as_in_filfl, workload)) as simulation:
         turns.ready()
         while turns.wait():
             record = simulation.round()

@@ -60,6 +60,7 @@ def local_sgd(
                 torch._foreach_add_(direction, velocity, alpha=momentum)
             velocity = direction
         torch._foreach_add_(views, direction, alpha=-lr)
+        del direction, penalty  # so that the next step's gradients take their place in memory
         losses.append(step_loss.detach())
         sizes.append(len(index))
     return float(torch.stack(losses).double().cpu() @ torch.tensor(sizes, dtype=torch.float64)) / sum(sizes)

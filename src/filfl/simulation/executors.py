@@ -12,7 +12,7 @@ from filfl.data import FederatedData
 from filfl.evaluation import Loss
 from filfl.simulation.processes import ProcessClients
 from filfl.simulation.serial import SerialClients
-from filfl.simulation.setup import CannotRun
+from filfl.simulation.setup import CannotRun, keep_freed_memory
 from filfl.simulation.trial import why_not_batched
 from filfl.simulation.vectorized import VectorizedClients
 from filfl.weights import FlatModel
@@ -40,6 +40,7 @@ def open_clients(
 
     `build` makes another network like `net`, in this process or in another; `job` is that of any round.
     """
+    keep_freed_memory()
     asked = config.execution.mode
     mode = choose(config, data, net, loss, job, workers) if asked == "auto" else asked
     reason = why_not_batched(data, net, loss, job) if asked == "vectorized" else None

@@ -26,8 +26,9 @@ from filfl.simulation.batched import BatchedModel, Rule
 from filfl.simulation.serial import SerialClients
 from filfl.weights import FlatModel, Weights
 
-BLOCK = {"cpu": 8, "cuda": 64}
-"""Clients in a block, at most. Few on a CPU: their weights stay in its cache, and every core has a block to work on."""
+BLOCK = {"cpu": 16, "cuda": 64}
+"""Clients in a block, at most. Fewer on a CPU: their weights stay in its cache, and a large cohort has one for every
+core; with much fewer, starting the kernels takes longer than they do."""
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from filfl.clients import Failure
 from filfl.simulation.serial import SerialClients
+from filfl.simulation.setup import keep_freed_memory
 from filfl.simulation.shared import Segment
 from filfl.weights import Weights
 
@@ -69,6 +70,7 @@ def main(told: Mapping[str, Any]) -> None:
 
 def _serve(pipe: Connection, told: Mapping[str, Any]) -> None:
     torch.set_num_threads(1)
+    keep_freed_memory()
     try:
         apply(told["settings"])
         desk = _Desk(told)
