@@ -122,7 +122,7 @@ def problem(case: Case, steps: int = 4, batch: int = 20) -> Problem:
             stack[k] = net.vector
         x, y = draw(rng, case.m)
     inference = Inference(net, build, how_many(net, case.m, num_cores()))
-    return Problem(net, inference, w_t, stack, Samples(x, y, torch.tensor(1.0), torch.tensor(0.0)))
+    return Problem(net, inference, w_t, stack, Samples(x, y, torch.tensor(1.0), torch.tensor(0.0)).aligned())
 
 
 def _samples(case: Case) -> Callable[[np.random.Generator, int], tuple[Tensor, Tensor]]:

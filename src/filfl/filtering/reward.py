@@ -19,6 +19,9 @@ or a dwarf. Sets with giants, and sets of dwarfs alone, are summed anew: running
 PIECE = 1 << 17
 """Weights that are added at a time: what they need on the way stays in the cache."""
 
+SMALL = PIECE
+"""Clients with no more weights are kept as they are added, too: twice their size."""
+
 
 @dataclass(frozen=True, eq=False)
 class _Sum:
@@ -62,12 +65,16 @@ class AverageReward:
         self._memo = {0: 0.0} if empty is None else {}
         self._ahead: dict[int, float] = {}
         self._sums: list[_Sum] = []
+        self._rounded: dict[int, Tensor] = {}
+        self._keep = all(w.numel() <= SMALL for w in self._weights)
         scales = [float(w.abs().max()) if w.numel() else 0.0 for w in self._weights]
         middle = statistics.median([scale for scale in scales if math.isfinite(scale)] or [0.0])
         self._giants = sum(1 << i for i, scale in enumerate(scales) if not scale <= ODD * middle)
         self._dwarfs = sum(1 << i for i, scale in enumerate(scales) if scale < middle / ODD)
         # |sum| <= n * ODD * middle < 2^52 quanta: float64 holds every such multiple exactly.
-        self._quantum = 2.0 ** (math.frexp(ODD * middle * len(scales))[1] - 52) if middle else 1.0
+        quantum = 2.0 ** (math.frexp(ODD * middle * len(scales))[1] - 52) if middle else 1.0
+        # Next to this, float64 holds multiples of the quantum and nothing between: adding it rounds to them.
+        self._rounder = 1.5 * 2.0**52 * quantum
 
     def knows(self, subset: frozenset[int]) -> bool:
         """Whether the reward of this set costs nothing more."""
@@ -90,53 +97,63 @@ class AverageReward:
 
     def _evaluate(self, sets: list[int]) -> None:
         new = [members for members in dict.fromkeys(sets) if members not in self._memo and members not in self._ahead]
-        for members, (reward, total) in zip(new, self._each(self._reward, new) if new else (), strict=True):
+        for members, (reward, made) in zip(new, self._each(self._reward, new) if new else (), strict=True):
             self._ahead[members] = reward
-            if total is not None:
-                self._sums = [total, *self._sums][: 2 * max(self.at_once, 2)]
+            if made:
+                total, near = made
+                # What was used last is dropped last: a greedy filter goes on from X and Y for many steps.
+                self._sums.sort(key=lambda known: known is not near)
+                self._sums.insert(0, total)
+        del self._sums[2 * max(self.at_once, 2) :]
 
     def _members(self, subset: frozenset[int]) -> int:
         return sum(1 << self._bit[k] for k in subset)
 
-    def _reward(self, members: int) -> tuple[float, _Sum | None]:
-        total = self._sum(members) if members else None
-        if total is None:
+    def _reward(self, members: int) -> tuple[float, tuple[_Sum, _Sum | None] | None]:
+        """The reward of a set; and its sum with the sum that it was made from, where others may be made from it."""
+        made = self._sum(members) if members else None
+        if made is None:
             assert self._empty is not None
-            vector = self._empty
+            loss = self._loss(self._empty)
         else:
-            vector = (total.total / members.bit_count()).to(self._weights[0].dtype)
-        loss = self._loss(vector)
+            loss = self._loss((made[0].total / members.bit_count()).to(self._weights[0].dtype))
         reward = max(0.0, self._c - loss) if math.isfinite(loss) else 0.0
-        return reward, None if self._odd(members) else total
+        return reward, None if self._odd(members) else made
 
     def _odd(self, members: int) -> bool:
         """Whether a set's sum stands for itself: no other is made out of it, or it out of another."""
         return bool(members & self._giants) or not members & ~self._dwarfs
 
-    def _sum(self, members: int) -> _Sum:
-        """The sum of a set, out of the nearest one at hand where that saves work."""
+    def _sum(self, members: int) -> tuple[_Sum, _Sum | None]:
+        """The sum of a set, and the nearest one at hand, from which it was made where that saves work."""
         first, *others = _bits(members)
         if self._odd(members):
             total = self._weights[first].double().clone()  # double() alone is no copy where it is double already
             for i in others:
                 total += self._weights[i]
-            return _Sum(members, total)
+            return _Sum(members, total), None
         near = min(self._sums, key=lambda known: (known.members ^ members).bit_count(), default=None)
         if near is None or (near.members ^ members).bit_count() >= members.bit_count():
-            near = _Sum(0, 0 * self._weights[first].double())
-        total = near.total.clone()
-        for i in _bits(near.members & ~members):
+            near = None
+        total = near.total.clone() if near else 0 * self._weights[first].double()
+        known = near.members if near else 0
+        for i in _bits(known & ~members):
             self._add(total, i, -1)
-        for i in _bits(members & ~near.members):
+        for i in _bits(members & ~known):
             self._add(total, i, 1)
-        return _Sum(members, total)
+        return _Sum(members, total), near
 
     def _add(self, total: "Tensor", i: int, sign: int) -> None:
         """total += sign * w_i, with w_i brought to multiples of the quantum."""
-        weights = self._weights[i]
-        for start in range(0, len(weights), PIECE):
-            piece = weights[start : start + PIECE].to(total.dtype, copy=True)
-            total[start : start + PIECE].add_(piece.mul_(1 / self._quantum).round_(), alpha=sign * self._quantum)
+        if i in self._rounded:
+            total.add_(self._rounded[i], alpha=sign)
+            return
+        for start in range(0, len(total), PIECE):
+            piece = self._weights[i][start : start + PIECE].to(total.dtype, copy=True)
+            piece.add_(self._rounder).sub_(self._rounder)
+            total[start : start + PIECE].add_(piece, alpha=sign)
+            if self._keep:
+                self._rounded[i] = piece
 
 
 def _bits(members: int) -> list[int]:

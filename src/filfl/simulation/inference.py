@@ -26,7 +26,7 @@ class Inference:
         self.at_once = at_once
         self._free: SimpleQueue[FlatModel] = SimpleQueue()
         self._free.put(net)
-        self._pool = ThreadPoolExecutor(at_once, "judge", initializer=torch.set_num_threads, initargs=(1,))
+        self._pool = ThreadPoolExecutor(max(1, at_once - 1), "judge", initializer=torch.set_num_threads, initargs=(1,))
 
     def close(self) -> None:
         self._pool.shutdown(cancel_futures=True)
@@ -48,7 +48,9 @@ class Inference:
         while self._build and self._made < self.at_once:  # not in the threads: building draws from global generators
             self._free.put(self._build())
             self._made += 1
-        return list(self._pool.map(work, several))
+        first, *others = several
+        elsewhere = [self._pool.submit(work, item) for item in others]
+        return [work(first), *(future.result() for future in elsewhere)]
 
 
 def how_many(net: FlatModel, samples: int, workers: int) -> int:

@@ -18,12 +18,12 @@ from torch import Tensor
 
 from filfl.clients import Failure, Job, Split, Update
 from filfl.data import FederatedData
-from filfl.evaluation import Loss
+from filfl.evaluation import ALIGNED, Loss
 from filfl.selection.base import AnyIds
 from filfl.simulation.pool import Pool
 from filfl.simulation.serial import samples_on
 from filfl.simulation.setup import CannotRun
-from filfl.simulation.shared import ALIGNED, Segment, Spec, spec_of
+from filfl.simulation.shared import Segment, Spec, spec_of
 from filfl.simulation.worker import settings
 from filfl.weights import FlatModel, Weights
 

@@ -106,8 +106,8 @@ def simulate(
         loss = loss or (cross_entropy if data.classes else mean_squared_error)
         metrics = {"accuracy": accuracy} if metrics is None and data.classes else metrics or {}
         filter_data = data.with_filter_size(config.filter.size, config.seed)
-        filter_set = samples_on(net, data, filter_data.filter_x, filter_data.filter_y)
-        test_set = samples_on(net, data, data.test_x, data.test_y)
+        filter_set = samples_on(net, data, filter_data.filter_x, filter_data.filter_y).aligned()
+        test_set = samples_on(net, data, data.test_x, data.test_y).aligned()
 
         def test(w: Weights) -> dict[str, Any]:
             test_loss, scores = score(net, w, test_set, loss, metrics)

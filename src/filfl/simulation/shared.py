@@ -11,8 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-ALIGNED = 64
-"""Bytes. Every tensor begins where torch's own would, because sums may depend on where numbers lie in memory."""
+from filfl.evaluation import ALIGNED
 
 Spec = tuple[Sequence[int], str]
 """The shape and the type of a tensor ("float32"), as plain values that go over a pipe."""
