@@ -73,21 +73,21 @@ WORLDS = {
         "femnist",
         late=31,
         changes={"filter.size": 100},
-        runs={"rounds": 30, "availability.n": 20, "selection.k": 4, "training.epochs": 1},
+        runs={"rounds": 50, "availability.n": 20, "selection.k": 4},
     ),
     "shakespeare": World(
         "Shakespeare",
         "shakespeare",
         late=16,
         changes={"data.most": 120, "model.hidden": 32, "selection.k": 5},
-        runs={"rounds": 20, "availability.n": 20, "selection.k": 4, "evaluate.every": 4},
+        runs={"rounds": 60, "availability.n": 20, "selection.k": 4},
     ),
     "cifar10": World(
         "CIFAR-10",
         "cifar10",
         late=31,
         changes={"filter.size": 100, "selection.k": 5},
-        runs={"rounds": 40, "availability.n": 20, "selection.k": 5},
+        runs={"rounds": 30, "availability.n": 20, "selection.k": 5},
     ),
 }
 
