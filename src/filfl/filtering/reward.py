@@ -16,10 +16,10 @@ ODD = 2.0**8
 """A client whose largest weight is this many times that of the median client, or this many times smaller, is a giant
 or a dwarf. Sets with giants, and sets of dwarfs alone, are summed anew: running sums are made for the others' size."""
 
-PIECE = 1 << 17
+PIECE = 1 << 15
 """Weights that are added at a time: what they need on the way stays in the cache."""
 
-SMALL = PIECE
+SMALL = 1 << 17
 """Clients with no more weights are kept as they are added, too: twice their size."""
 
 
@@ -67,7 +67,7 @@ class AverageReward:
         self._sums: list[_Sum] = []
         self._rounded: dict[int, Tensor] = {}
         self._keep = all(w.numel() <= SMALL for w in self._weights)
-        scales = [float(w.abs().max()) if w.numel() else 0.0 for w in self._weights]
+        scales = [max(abs(float(end)) for end in w.aminmax()) if w.numel() else 0.0 for w in self._weights]
         middle = statistics.median([scale for scale in scales if math.isfinite(scale)] or [0.0])
         self._giants = sum(1 << i for i, scale in enumerate(scales) if not scale <= ODD * middle)
         self._dwarfs = sum(1 << i for i, scale in enumerate(scales) if scale < middle / ODD)
@@ -111,49 +111,54 @@ class AverageReward:
 
     def _reward(self, members: int) -> tuple[float, tuple[_Sum, _Sum | None] | None]:
         """The reward of a set; and its sum with the sum that it was made from, where others may be made from it."""
-        made = self._sum(members) if members else None
-        if made is None:
+        if not members:
             assert self._empty is not None
-            loss = self._loss(self._empty)
-        else:
-            loss = self._loss((made[0].total / members.bit_count()).to(self._weights[0].dtype))
-        reward = max(0.0, self._c - loss) if math.isfinite(loss) else 0.0
-        return reward, None if self._odd(members) else made
+            return self._cut(self._loss(self._empty)), None
+        if self._odd(members):
+            return self._cut(self._loss(self._mean_anew(members))), None
+        near = min(self._sums, key=lambda known: (known.members ^ members).bit_count(), default=None)
+        if near is None or (near.members ^ members).bit_count() >= members.bit_count():
+            near = None
+        total, mean = self._sum_and_mean(members, near)
+        return self._cut(self._loss(mean)), (total, near)
+
+    def _cut(self, loss: float) -> float:
+        return max(0.0, self._c - loss) if math.isfinite(loss) else 0.0
 
     def _odd(self, members: int) -> bool:
         """Whether a set's sum stands for itself: no other is made out of it, or it out of another."""
         return bool(members & self._giants) or not members & ~self._dwarfs
 
-    def _sum(self, members: int) -> tuple[_Sum, _Sum | None]:
-        """The sum of a set, and the nearest one at hand, from which it was made where that saves work."""
+    def _mean_anew(self, members: int) -> "Tensor":
         first, *others = _bits(members)
-        if self._odd(members):
-            total = self._weights[first].double().clone()  # double() alone is no copy where it is double already
-            for i in others:
-                total += self._weights[i]
-            return _Sum(members, total), None
-        near = min(self._sums, key=lambda known: (known.members ^ members).bit_count(), default=None)
-        if near is None or (near.members ^ members).bit_count() >= members.bit_count():
-            near = None
-        total = near.total.clone() if near else 0 * self._weights[first].double()
-        known = near.members if near else 0
-        for i in _bits(known & ~members):
-            self._add(total, i, -1)
-        for i in _bits(members & ~known):
-            self._add(total, i, 1)
-        return _Sum(members, total), near
+        total = self._weights[first].double().clone()  # double() alone is no copy where it is double already
+        for i in others:
+            total += self._weights[i]
+        return (total / members.bit_count()).to(self._weights[0].dtype)
 
-    def _add(self, total: "Tensor", i: int, sign: int) -> None:
-        """total += sign * w_i, with w_i brought to multiples of the quantum."""
+    def _sum_and_mean(self, members: int, near: _Sum | None) -> "tuple[_Sum, Tensor]":
+        """The sum of a set, made from a near one where there is any, and the mean in the clients' own dtype."""
+        mean = self._weights[0].new_empty(self._weights[0].shape)
+        total = mean.new_empty(mean.shape, dtype=mean[:0].double().dtype)
+        known = near.members if near else 0
+        changes = [(i, -1) for i in _bits(known & ~members)] + [(i, 1) for i in _bits(members & ~known)]
+        step = len(total) if self._keep else PIECE
+        for start in range(0, len(total), step):
+            here = slice(start, start + step)
+            piece = total[here].copy_(near.total[here]) if near else total[here].zero_()
+            for i, sign in changes:
+                piece.add_(self._rounded_to_quanta(i, here), alpha=sign)
+            mean[here] = piece / members.bit_count()
+        return _Sum(members, total), mean
+
+    def _rounded_to_quanta(self, i: int, here: slice) -> "Tensor":
         if i in self._rounded:
-            total.add_(self._rounded[i], alpha=sign)
-            return
-        for start in range(0, len(total), PIECE):
-            piece = self._weights[i][start : start + PIECE].to(total.dtype, copy=True)
-            piece.add_(self._rounder).sub_(self._rounder)
-            total[start : start + PIECE].add_(piece, alpha=sign)
-            if self._keep:
-                self._rounded[i] = piece
+            return self._rounded[i]
+        weights = self._weights[i][here]
+        rounded = (weights.double() + self._rounder).sub_(self._rounder)
+        if self._keep:
+            self._rounded[i] = rounded
+        return rounded
 
 
 def _bits(members: int) -> list[int]:
