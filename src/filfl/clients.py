@@ -42,6 +42,8 @@ class Update:
     weights: Weights | Mapping[str, Any]
     num_examples: int
     train_loss: float
+    half: bool = False
+    """Whether this machine keeps the weights in half precision, to save room. No client may send them so."""
 
 
 @dataclass(frozen=True)

@@ -228,6 +228,10 @@ def _contradictions(config: Config) -> list[str]:
             f'filter.reward = "ensemble" needs samples that the server holds, and with filter.data = '
             f'"{config.filter.data}" it holds none: set filter.data to "server" or "file"'
         )
+    if config.execution.half and config.execution.memory is None:
+        problems.append(
+            "execution.half is for weights that do not fit into execution.memory: set that too, or take half away"
+        )
     if config.filter.reward == "average" and config.filter.verify:
         problems.append(
             f'filter.reward = "average" is the true reward, so there is nothing to verify (got filter.verify = '

@@ -86,3 +86,8 @@ class Execution:
     result does not depend on it."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:1, ..."""
+    memory: Positive | None = None
+    """GB that the trained weights of one round may take; more of them lie in a temporary file (in TMPDIR). Unset is no
+    limit. On the CPU only."""
+    half: bool = False
+    """Whether weights in that file are kept in half precision: half the room, three digits."""

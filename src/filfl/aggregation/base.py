@@ -36,10 +36,10 @@ class Aggregation(ABC):
     ) -> tuple[ServerState, Weights]: ...
 
 
-def weighted_mean(updates: Sequence[Admitted], shares: Sequence[float]) -> Weights:
-    """sum_k share_k w_k, summed in float64. Integer buffers are those of the first client."""
+def weighted_mean(updates: Sequence[Admitted], shares: Sequence[float], w_t: Weights) -> Weights:
+    """sum_k share_k w_k, summed in float64, in the dtype of w_t. Integer buffers are those of the first client."""
     first = updates[0].weights
     total = torch.zeros_like(first.vector, dtype=torch.float64)
     for update, share in zip(updates, shares, strict=True):
         total.add_(update.weights.vector, alpha=share)
-    return Weights((total / sum(shares)).to(first.vector.dtype), first.integers)
+    return Weights((total / sum(shares)).to(w_t.vector.dtype), first.integers)

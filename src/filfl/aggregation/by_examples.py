@@ -12,4 +12,4 @@ class ByExamples(Aggregation):
     """sum_k (m_k / m) w_k: a client counts by its number of training examples."""
 
     def __call__(self, server: ServerState, w_t: Weights, updates: Sequence[Admitted]) -> tuple[ServerState, Weights]:
-        return server, weighted_mean(updates, [float(update.num_examples) for update in updates])
+        return server, weighted_mean(updates, [float(update.num_examples) for update in updates], w_t)

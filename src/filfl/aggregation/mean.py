@@ -12,4 +12,4 @@ class Mean(Aggregation):
     """1/|A_t| sum_k w_k: everybody counts the same (the paper's)."""
 
     def __call__(self, server: ServerState, w_t: Weights, updates: Sequence[Admitted]) -> tuple[ServerState, Weights]:
-        return server, weighted_mean(updates, [1.0] * len(updates))
+        return server, weighted_mean(updates, [1.0] * len(updates), w_t)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 C = 10.0
@@ -42,7 +43,8 @@ class AverageReward:
     way it was come by: on what was evaluated before, or ahead of its time. Rewards are remembered; `evaluations` counts
     the sets that were asked for.
 
-    `at_once` sets can be evaluated at a time, by `each`, a parallel `map`.
+    `dtype` is that of the means; the weights' own when unset. `at_once` sets can be evaluated at a time, by `each`, a
+    parallel `map`.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class AverageReward:
         loss: "Callable[[Tensor], float]",
         empty: "Tensor | None" = None,
         c: float = C,
+        dtype: "torch.dtype | None" = None,
         at_once: int = 1,
         each: Callable[[Callable[[int], Any], Iterable[int]], Iterable[Any]] = map,
     ) -> None:
@@ -58,6 +61,7 @@ class AverageReward:
         self.at_once = at_once
         self._each = each
         self._weights = list(weights.values())
+        self._dtype = dtype or (self._weights[0].dtype if self._weights else None)
         self._bit = {k: i for i, k in enumerate(weights)}
         self._loss = loss
         self._c = c
@@ -134,11 +138,11 @@ class AverageReward:
         total = self._weights[first].double().clone()  # double() alone is no copy where it is double already
         for i in others:
             total += self._weights[i]
-        return (total / members.bit_count()).to(self._weights[0].dtype)
+        return (total / members.bit_count()).to(self._dtype)
 
     def _sum_and_mean(self, members: int, near: _Sum | None) -> "tuple[_Sum, Tensor]":
-        """The sum of a set, made from a near one where there is any, and the mean in the clients' own dtype."""
-        mean = self._weights[0].new_empty(self._weights[0].shape)
+        """The sum of a set, made from a near one where there is any, and the mean."""
+        mean = self._weights[0].new_empty(self._weights[0].shape, dtype=self._dtype)
         total = mean.new_empty(mean.shape, dtype=mean[:0].double().dtype)
         known = near.members if near else 0
         changes = [(i, -1) for i in _bits(known & ~members)] + [(i, 1) for i in _bits(members & ~known)]

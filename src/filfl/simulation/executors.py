@@ -9,10 +9,12 @@ from torch import nn
 from filfl.clients import Clients, Job
 from filfl.config import Config
 from filfl.data import FederatedData
+from filfl.errors import ConfigError
 from filfl.evaluation import Loss
 from filfl.simulation.processes import ProcessClients
 from filfl.simulation.serial import SerialClients
 from filfl.simulation.setup import CannotRun, keep_freed_memory
+from filfl.simulation.spill import SpillingClients
 from filfl.simulation.trial import why_not_batched
 from filfl.simulation.vectorized import VectorizedClients
 from filfl.weights import FlatModel
@@ -36,11 +38,32 @@ def open_clients(
     workers: int,
     say: Callable[[str], None],
 ) -> Iterator[Clients]:
-    """The simulated clients of a run, as `execution.mode` says, for as long as the run takes.
+    """The simulated clients of a run, as `execution` says, for as long as the run takes.
 
     `build` makes another network like `net`, in this process or in another; `job` is that of any round.
     """
     keep_freed_memory()
+    options = config.execution
+    if options.memory is not None and net.device.type != "cpu":
+        raise ConfigError(f"execution.memory is a limit for the CPU, and this run is on {net.device}: take it away")
+    with _open(config, data, net, loss, build, job, workers, say) as clients:
+        if options.memory is not None:
+            clients = SpillingClients(clients, net.layout, options.memory * 1e9, options.half)
+        yield clients
+
+
+@contextmanager
+def _open(
+    config: Config,
+    data: FederatedData,
+    net: FlatModel,
+    loss: Loss,
+    build: Callable[[], FlatModel],
+    job: Job,
+    workers: int,
+    say: Callable[[str], None],
+) -> Iterator[Clients]:
+    """The executor that `execution.mode` names, or what stands in for it."""
     asked = config.execution.mode
     mode = choose(config, data, net, loss, job, workers) if asked == "auto" else asked
     reason = why_not_batched(data, net, loss, job) if asked == "vectorized" else None

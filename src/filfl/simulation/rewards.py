@@ -25,8 +25,10 @@ def make_reward(
 
         empty = w_t.vector if options.empty == "global" else None
         if judged:  # messages to clients go out one by one
-            return AverageReward(trained, judged, empty)
-        return AverageReward(trained, loss_on_V, empty, at_once=inference.at_once, each=inference.each)
+            return AverageReward(trained, judged, empty, dtype=w_t.vector.dtype)
+        return AverageReward(
+            trained, loss_on_V, empty, dtype=w_t.vector.dtype, at_once=inference.at_once, each=inference.each
+        )
 
     return reward
 

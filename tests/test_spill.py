@@ -1,0 +1,104 @@
+"""Trained weights beyond a limit of memory: in a file without a name."""
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import filfl
+from filfl.algorithms.fedavg import FedAvg
+from filfl.clients import Job, Update
+from filfl.errors import ConfigError, RunError
+from filfl.evaluation import cross_entropy
+from filfl.simulation.serial import SerialClients
+from filfl.simulation.spill import SpillingClients
+from filfl.weights import FlatModel, Weights
+
+JOB = Job(seed=1, round=1, algorithm=FedAvg(), epochs=1, steps=None, batch=8, lr=0.1)
+
+
+@pytest.fixture
+def serial(blobs: filfl.FederatedData) -> tuple[SerialClients, FlatModel, Weights]:
+    torch.manual_seed(0)
+    model = FlatModel(torch.nn.Linear(4, 3), torch.device("cpu"))  # 15 weights, 60 bytes
+    return SerialClients(blobs, model, cross_entropy), model, model.weights()
+
+
+def temporary_files() -> int:
+    """How many files without a name are mapped into this process."""
+    return Path("/proc/self/maps").read_text().count("(deleted)") if Path("/proc/self/maps").exists() else 0
+
+
+@pytest.mark.parametrize("fit", [1, 2, 4])
+def test_weights_in_a_file_are_the_same_weights(serial: tuple[SerialClients, FlatModel, Weights], fit: int) -> None:
+    clients, model, w = serial
+    before = temporary_files()
+    spilling = SpillingClients(clients, model.layout, 60 * fit, half=False)
+    ids = [7, 2, 5, 0, 8]
+    expected, got = clients.train(ids, w, JOB), spilling.train(ids, w, JOB)
+    assert list(got) == ids
+    for k in ids:
+        assert torch.equal(got[k].weights.vector, expected[k].weights.vector)
+        assert (got[k].train_loss, got[k].num_examples) == (expected[k].train_loss, expected[k].num_examples)
+    rows = {got[k].weights.vector.untyped_storage().data_ptr() for k in ids}
+    assert len(rows) == 1, "all of them lie in one piece"
+    if before or temporary_files():
+        assert temporary_files() == before + 1
+    del got, expected
+    assert temporary_files() == before, "the file is gone with its last tensor"
+
+
+def test_what_fits_stays_in_memory(serial: tuple[SerialClients, FlatModel, Weights]) -> None:
+    clients, model, w = serial
+    got = SpillingClients(clients, model.layout, 60 * 5, half=True).train([7, 2, 5, 0, 8], w, JOB)
+    assert all(update.weights.vector.dtype == torch.float32 and not update.half for update in got.values())
+
+
+def test_half_precision_only_where_asked_for(serial: tuple[SerialClients, FlatModel, Weights]) -> None:
+    clients, model, w = serial
+    expected = clients.train(range(9), w, JOB)
+    got = SpillingClients(clients, model.layout, 60, half=True).train(range(9), w, JOB)
+    for k, update in got.items():
+        assert isinstance(update, Update) and update.half
+        assert torch.equal(update.weights.vector, expected[k].weights.vector.half())
+
+
+@pytest.mark.parametrize("mode", ["serial", "vectorized"])
+def test_a_run_with_a_limit_is_the_run_without_one(small: dict[str, Any], mode: str) -> None:
+    config = {**small, "execution.mode": mode}
+    free, limited = filfl.simulate(config), filfl.simulate({**config, "execution.memory": 1e-6})
+    for one, other in zip(free.records, limited.records, strict=True):
+        if mode == "serial":
+            assert one == other
+        for key in ("filtered", "selected", "evaluations"):
+            assert one[key] == other[key]
+
+
+def test_a_run_in_half_precision_filters_and_learns(small: dict[str, Any]) -> None:
+    full = filfl.simulate({**small, "execution.mode": "serial"})
+    half = filfl.simulate({**small, "execution.mode": "serial", "execution.memory": 1e-6, "execution.half": True})
+    assert half.records[-1]["refused"] == {}
+    assert half.records[0]["reward_all"] == pytest.approx(full.records[0]["reward_all"], abs=1e-2)
+    assert half.records[0]["reward_all"] != full.records[0]["reward_all"], "three digits were kept"
+    assert next(half.model.parameters()).dtype == torch.float32
+
+
+def test_no_room_for_the_file_is_said(
+    serial: tuple[SerialClients, FlatModel, Weights], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clients, model, w = serial
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(RunError, match=r"0\.0 GB for the trained weights of 3 clients cannot be had in .*TMPDIR"):
+        SpillingClients(clients, model.layout, 60, half=False).train(range(3), w, JOB)
+
+
+def test_half_alone_is_refused(small: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"execution\.half is for weights that do not fit"):
+        filfl.simulate({**small, "execution.half": True})
