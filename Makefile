@@ -20,7 +20,7 @@ lint: $(READY)  ## Check style (ruff) and types (mypy)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-study: $(READY)  ## Measure the filters: docs/filters.md (20 minutes on two cores)
+study: $(READY)  ## Measure the filters, into docs/filters.md (half an hour on two cores)
 	$(BIN)/python benchmarks/filter_study.py
 
 bench: $(READY)  ## Measure the simulator: against a bare loop, peers, a naive filter and the machine itself

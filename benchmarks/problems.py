@@ -21,7 +21,7 @@ from filfl.sections import FilterOptions
 from filfl.server import CountedReward
 from filfl.simulation.inference import Inference, how_many
 from filfl.simulation.rewards import make_reward, make_surrogate
-from filfl.simulation.setup import network, one_thread
+from filfl.simulation.setup import keep_freed_memory, network, one_thread
 from filfl.weights import FlatModel, Weights
 from workloads import class_patterns
 
@@ -104,6 +104,7 @@ class Problem:
 
 def problem(case: Case, steps: int = 4, batch: int = 20) -> Problem:
     """Every client takes a few steps on data of its own; every third one's labels are noise, so that sets differ."""
+    keep_freed_memory()  # as a run does
     rng = np.random.default_rng((case.seed, case.n, 7))
     draw = _samples(case)
     with one_thread():

@@ -48,9 +48,18 @@ class Inference:
         while self._build and self._made < self.at_once:  # not in the threads: building draws from global generators
             self._free.put(self._build())
             self._made += 1
-        first, *others = several
-        elsewhere = [self._pool.submit(work, item) for item in others]
-        return [work(first), *(future.result() for future in elsewhere)]
+        results: dict[int, Any] = {}
+        waiting = iter(list(enumerate(several)))  # a list's iterator gives each item to one thread only
+
+        def take_turns() -> None:
+            for i, item in waiting:
+                results[i] = work(item)
+
+        others = [self._pool.submit(take_turns) for _ in range(min(len(several), self.at_once) - 1)]
+        take_turns()  # this thread works too: handing over is what costs small judgements most
+        for other in others:
+            other.result()
+        return [results[i] for i in range(len(several))]
 
 
 def how_many(net: FlatModel, samples: int, workers: int) -> int:
