@@ -325,7 +325,7 @@ run("processes")
 def test_a_script_needs_no_guard_and_when_killed_leaves_no_worker(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
     with (tmp_path / "shown").open("w") as shown:
-        process = subprocess.Popen([sys.executable, "script.py"], cwd=tmp_path, stdout=shown, stderr=shown)
+        process = subprocess.Popen([sys.executable, "-u", "script.py"], cwd=tmp_path, stdout=shown, stderr=shown)
         try:
             assert until(lambda: (tmp_path / "hangs").exists() or process.poll() is not None)
             workers = workers_of(process.pid)

@@ -197,7 +197,7 @@ def test_no_key_is_forgotten() -> None:
 
     table = Config().table()
     keys = {f"{section}.{key}" for section, options in table.items() if isinstance(options, dict) for key in options}
-    silent = {"data.shards", "checkpoint.every", "checkpoint.keep", "execution.mode"}
+    silent = {"data.shards", "checkpoint.every", "checkpoint.keep", "execution.mode", "execution.half"}
     silent |= {"execution.device", "training.schedule", "data.name", "model.name", "availability.name"}
     assert keys - silent <= EVERY_KEY.keys()
 
