@@ -20,8 +20,8 @@ or a dwarf. Sets with giants, and sets of dwarfs alone, are summed anew: running
 PIECE = 1 << 15
 """Weights that are added at a time: what they need on the way stays in the cache."""
 
-SMALL = 1 << 17
-"""Clients with no more weights are kept as they are added, too: twice their size."""
+FEW = 1 << 23
+"""Where all clients together have no more weights, they are kept as they are added, too: 64 MB at most."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +70,7 @@ class AverageReward:
         self._ahead: dict[int, float] = {}
         self._sums: list[_Sum] = []
         self._rounded: dict[int, Tensor] = {}
-        self._keep = all(w.numel() <= SMALL for w in self._weights)
+        self._keep = sum(w.numel() for w in self._weights) <= FEW
         scales = [max(abs(float(end)) for end in w.aminmax()) if w.numel() else 0.0 for w in self._weights]
         middle = statistics.median([scale for scale in scales if math.isfinite(scale)] or [0.0])
         self._giants = sum(1 << i for i, scale in enumerate(scales) if not scale <= ODD * middle)

@@ -58,8 +58,8 @@ class _CNN(nn.Sequential):
 
 
 class Halve(nn.Module):
-    """2 x 2 max pooling. Without a gradient, by comparing rows and then columns: the same maxima, and ten times faster
-    on a CPU than the pooling that also remembers where they were."""
+    """2 x 2 max pooling. Without a gradient, by comparing rows and then columns: the same maxima, and on a
+    CPU much faster than the pooling that also remembers where they were."""
 
     def forward(self, x: Tensor) -> Tensor:
         if torch.is_grad_enabled():

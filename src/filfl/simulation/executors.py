@@ -1,7 +1,7 @@
 """Which executor opens the `Clients` door."""
 
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import Literal
 
 from torch import nn
@@ -46,43 +46,23 @@ def open_clients(
     options = config.execution
     if options.memory is not None and net.device.type != "cpu":
         raise ConfigError(f"execution.memory is a limit for the CPU, and this run is on {net.device}: take it away")
-    with _open(config, data, net, loss, build, job, workers, say) as clients:
+    mode = choose(config, data, net, loss, job, workers) if options.mode == "auto" else options.mode
+    reason = why_not_batched(data, net, loss, job) if options.mode == "vectorized" else None
+    clients: Clients | None = None
+    with ExitStack() as opened:
+        if mode == "vectorized" and not reason:
+            clients = opened.enter_context(closing(VectorizedClients(data, net, loss, workers)))
+        elif mode == "processes":
+            try:
+                clients = opened.enter_context(ProcessClients(data, net, loss, build, workers))
+            except CannotRun as error:
+                reason = str(error)
+        if reason and options.mode != "auto":
+            say(f'execution.mode = "{mode}" cannot be used here: {reason}. One client after the other instead.')
+        clients = clients or SerialClients(data, net, loss)
         if options.memory is not None:
             clients = SpillingClients(clients, net.layout, options.memory * 1e9, options.half)
         yield clients
-
-
-@contextmanager
-def _open(
-    config: Config,
-    data: FederatedData,
-    net: FlatModel,
-    loss: Loss,
-    build: Callable[[], FlatModel],
-    job: Job,
-    workers: int,
-    say: Callable[[str], None],
-) -> Iterator[Clients]:
-    """The executor that `execution.mode` names, or what stands in for it."""
-    asked = config.execution.mode
-    mode = choose(config, data, net, loss, job, workers) if asked == "auto" else asked
-    reason = why_not_batched(data, net, loss, job) if asked == "vectorized" else None
-    if mode == "vectorized" and not reason:
-        with closing(VectorizedClients(data, net, loss, workers)) as together:
-            yield together
-        return
-    if mode == "processes":
-        try:
-            in_processes = ProcessClients(data, net, loss, build, workers)
-        except CannotRun as error:
-            reason = str(error)
-        else:
-            with in_processes as clients:
-                yield clients
-            return
-    if reason and asked != "auto":
-        say(f'execution.mode = "{asked}" cannot be used here: {reason}. One client after the other instead.')
-    yield SerialClients(data, net, loss)
 
 
 def choose(config: Config, data: FederatedData, net: FlatModel, loss: Loss, job: Job, workers: int) -> Mode:

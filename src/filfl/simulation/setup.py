@@ -38,7 +38,7 @@ def pick_device(name: str) -> torch.device:
 
 def keep_freed_memory() -> None:
     """Tell glibc to keep what is freed for the next step, which takes as much again: given back to the system, it would
-    come with a page fault every 4 kB, up to half of a small step's time. Other allocators do so by themselves."""
+    come with a page fault every 4 kB. Other allocators do so by themselves."""
     with contextlib.suppress(OSError, AttributeError):
         libc = ctypes.CDLL("libc.so.6")
         libc.mallopt(M_TRIM_THRESHOLD, 1 << 29)

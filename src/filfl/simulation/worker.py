@@ -103,6 +103,7 @@ class _Desk:
 
     def __init__(self, told: Mapping[str, Any]) -> None:
         pickled, x, y, scale, shift, offsets, train_ends = Segment(*told["world"]).tensors(told["world_specs"])
+        # Code, not weights: a user's own model and loss, by value, from the process that started this one.
         build, loss = pickle.loads(pickled.numpy().tobytes())
         self._w_t = Weights(*Segment(*told["weights"]).tensors(told["weights_specs"]))
         data = SharedData(x, y, scale, shift, offsets.numpy(), train_ends.numpy())
