@@ -11,16 +11,14 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from filfl.clients import Job
 from filfl.clock import Stopwatch
 from filfl.config import Config
-from filfl.cores import num_cores
 from filfl.data import FederatedData
 from filfl.evaluation import cross_entropy
-from filfl.filtering import FILTERS
 from filfl.round import filfl_round
 from filfl.server import FilFL, Record, State
-from filfl.simulation.executors import open_clients
+from filfl.simulation.assembly import open_server
+from filfl.simulation.serial import samples_on
 from filfl.simulation.setup import network, one_thread
 from filfl.weights import FlatModel
 
@@ -54,31 +52,9 @@ def equal_clients(x: NDArray[Any], y: NDArray[np.int64], num_samples: int) -> Fe
 def federation(table: Mapping[str, Any], data: FederatedData, model: Callable[[], nn.Module]) -> Iterator[Simulation]:
     """These clients, without a filter; `table` is a config."""
     config = Config.from_table({"data": {"name": "arrays"}, "filter": {"name": "none"}, **table})
-    training = config.training
     build = partial(network, model, config.seed, CPU)
     with one_thread():
         net = build()
-
-        def job(t: int) -> Job:
-            return Job(config.seed, t, config.algorithm, training.epochs, None, training.batch, training.lr_at(t))
-
-        workers = config.execution.workers or num_cores()
-        with open_clients(config, data, net, cross_entropy, build, job(1), workers, print) as clients:
-            fl = FilFL(
-                seed=config.seed,
-                num_clients=data.num_clients,
-                clients=clients,
-                layout=net.layout,
-                availability=config.availability,
-                filter=FILTERS.get(config.filter.name),
-                reward=lambda trained, w_t, judged: NotImplemented,
-                judge=None,
-                when=config.filter.when,
-                h=config.filter.period,
-                n=None,
-                selection=config.selection,
-                K=config.selection.k,
-                job=job,
-                aggregation=config.aggregation,
-            )
+        nothing = samples_on(net, data, data.filter_x, data.filter_y)
+        with open_server(config, data, net, build, cross_entropy, nothing) as fl:
             yield Simulation(fl, net, State(net.weights()))

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,16 +11,13 @@ from typing import Any
 import safetensors.torch
 from torch import nn
 
-from filfl.clients import Job
 from filfl.config import Config
-from filfl.cores import num_cores
 from filfl.data import FederatedData
 from filfl.data.filter_file import with_filter_file
 from filfl.errors import ConfigError, DataError, only_from_python
 from filfl.evaluation import Loss, Metric, accuracy, cross_entropy, mean_squared_error, score
 from filfl.experiment import Experiment, override
-from filfl.filtering import FILTERS, Filter
-from filfl.filtering.judges import JUDGES
+from filfl.filtering import Filter
 from filfl.runs import Callback, finished, open_store, read_run, run_rounds
 from filfl.runs.files import to_json
 from filfl.runs.registered import Registered
@@ -28,10 +25,8 @@ from filfl.runs.store import MODEL
 from filfl.runs.summary import summarize
 from filfl.selection import Selects
 from filfl.selection.own import OwnSelection
-from filfl.server import FilFL, State
-from filfl.simulation.executors import open_clients
-from filfl.simulation.inference import Inference, how_many
-from filfl.simulation.rewards import make_reward, make_surrogate
+from filfl.server import State
+from filfl.simulation.assembly import open_server
 from filfl.simulation.serial import samples_on
 from filfl.simulation.setup import network, one_thread, pick_device, try_once
 from filfl.weights import FlatModel, Weights
@@ -127,32 +122,8 @@ def simulate(
             if directory
             else nullcontext()
         )
-        workers = config.execution.workers or num_cores()
-        at_once = how_many(net, len(filter_set), workers)
-        with (
-            opened as store,
-            open_clients(config, data, net, loss, build, _job(config, 1), workers, say) as clients,
-            closing(Inference(net, build, at_once)) as inference,
-        ):
-            fl = FilFL(
-                seed=config.seed,
-                num_clients=data.num_clients,
-                clients=clients,
-                layout=net.layout,
-                availability=config.availability,
-                filter=filter or FILTERS.get(config.filter.name),
-                reward=make_reward(config.filter, inference, filter_set, loss),
-                judge=JUDGES.get(config.filter.data),
-                when=config.filter.when,
-                h=config.filter.period,
-                n=config.filter.cap,
-                selection=selection or config.selection,
-                K=config.selection.k,
-                job=lambda t: _job(config, t),
-                aggregation=config.aggregation,
-                surrogate=make_surrogate(config.filter, inference, filter_set, loss),
-                verify=config.filter.verify,
-            )
+        server = open_server(config, data, net, build, loss, filter_set, filter=filter, selection=selection, say=say)
+        with opened as store, server as fl:
             every = config.evaluate.every
             watchers = [_say_when_nobody_trains(say), *callbacks]
             state, records = run_rounds(fl, start, config.rounds, test, every, watchers, store)
@@ -204,21 +175,6 @@ def _config(
     if isinstance(made.selection, OwnSelection) and selection is None:
         raise only_from_python("selection.name", "own", "selection")
     return made
-
-
-def _job(config: Config, t: int) -> Job:
-    training = config.training
-    return Job(
-        seed=config.seed,
-        round=t,
-        algorithm=config.algorithm,
-        epochs=training.epochs,
-        steps=training.steps,
-        batch=training.batch,
-        lr=training.lr_at(t),
-        momentum=training.momentum,
-        weight_decay=training.weight_decay,
-    )
 
 
 def _fingerprint(config: Config, data: FederatedData, net: FlatModel, start: Weights) -> str:
