@@ -40,6 +40,21 @@ def _matrix_peak(threads: int, repeats: int) -> float:
     return best
 
 
+def sustained(seconds: float, size: int = 1536) -> float:
+    """GFLOPS of matrix products on all cores for so long: on a shared machine the peak of a moment does not last."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    a, b, c = torch.rand(size, size), torch.rand(size, size), torch.empty(size, size)
+    torch.mm(a, b, out=c)
+    start, products = time.perf_counter(), 0
+    while time.perf_counter() - start < seconds:
+        torch.mm(a, b, out=c)
+        products += 1
+    took = time.perf_counter() - start
+    torch.set_num_threads(before)
+    return 2 * size**3 * products / took / GIGA
+
+
 def _copy_peak(threads: int, repeats: int) -> float:
     torch.set_num_threads(threads)
     source = torch.zeros(2**26)  # 256 MB: no cache holds it

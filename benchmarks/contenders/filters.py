@@ -15,6 +15,7 @@ def main() -> None:
     given = parser.parse_args()
     turns = Turns()
 
+    import limits
     from problems import CASES, CNN_FLOP, problem, with_size
 
     case = with_size(given.case, n=6, m=40) if given.quick else CASES[given.case]
@@ -26,12 +27,14 @@ def main() -> None:
     }
     run = runs[given.who]
     turns.ready()
-    result = {}
-    while turns.wait():
+    result, rates = {}, []
+    at_the_limit = partial(limits.sustained, 0.1 if given.quick else 5.0)
+    while turns.wait(before=lambda: rates.append(at_the_limit())):
         result = run()
         turns.done()
+        rates.append(at_the_limit())
     flop = result["evaluations"] * case.m * CNN_FLOP if case.model == "cnn" else None
-    turns.stop(**result, stack_bytes=made.stack.nbytes, flop=flop)
+    turns.stop(**result, stack_bytes=made.stack.nbytes, flop=flop, matrix_gflops=sum(rates) / len(rates))
 
 
 def naive_dgf(made, loader_workers):

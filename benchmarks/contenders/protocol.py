@@ -15,6 +15,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -40,11 +41,12 @@ class Turns:
     def ready(self) -> None:
         self._say(ready=seconds_since_start())
 
-    def wait(self) -> bool:
-        """Wait for a turn; False when there is none left."""
+    def wait(self, before: Callable[[], object] = bool) -> bool:
+        """Wait for a turn; False when there is none left. What is done `before` it is not measured."""
         if sys.stdin.readline().strip() != "round":
             self._peak = peak_memory()
             return False
+        before()
         self._cpu.start()
         self._start = time.perf_counter()
         return True

@@ -12,6 +12,9 @@ from filfl.weights import Weights
 ServerState = Mapping[str, Tensor]
 """What an aggregation remembers from round to round; empty at the start."""
 
+PIECE = 1 << 17
+"""Weights that are averaged at a time: their sums stay in the cache, however large the model is."""
+
 
 @dataclass(frozen=True)
 class Admitted:
@@ -39,7 +42,11 @@ class Aggregation(ABC):
 def weighted_mean(updates: Sequence[Admitted], shares: Sequence[float], w_t: Weights) -> Weights:
     """sum_k share_k w_k, summed in float64, in the dtype of w_t. Integer buffers are those of the first client."""
     first = updates[0].weights
-    total = torch.zeros_like(first.vector, dtype=torch.float64)
-    for update, share in zip(updates, shares, strict=True):
-        total.add_(update.weights.vector, alpha=share)
-    return Weights((total / sum(shares)).to(w_t.vector.dtype), first.integers)
+    mean = torch.empty_like(first.vector, dtype=w_t.vector.dtype)
+    for start in range(0, len(mean), PIECE):
+        here = slice(start, start + PIECE)
+        total = torch.zeros_like(mean[here], dtype=torch.float64)
+        for update, share in zip(updates, shares, strict=True):
+            total.add_(update.weights.vector[here], alpha=share)
+        torch.div(total, sum(shares), out=mean[here])
+    return Weights(mean, first.integers)

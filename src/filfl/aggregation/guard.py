@@ -1,5 +1,6 @@
 """The guard before averaging: it refuses what cannot be averaged, and says why."""
 
+import math
 import numbers
 from collections.abc import Mapping
 
@@ -40,7 +41,7 @@ def _admit(answer: Update | Failure, layout: Layout, device: torch.device) -> Ad
     if tuple(weights.integers.shape) != (layout.num_integers,) or weights.integers.dtype != torch.int64:
         raise Mismatch(f"the integer buffers are not {layout.num_integers} numbers of dtype torch.int64")
     # One value that is not finite makes the sum so too; a sum may also overflow, hence the second look.
-    if not weights.vector.sum().isfinite() and not (finite := weights.vector.isfinite()).all():
+    if not math.isfinite(float(weights.vector.sum())) and not (finite := weights.vector.isfinite()).all():
         where = int((~finite).nonzero()[0])
         entry = next(e for e in layout.entries if not e.integer and e.start <= where < e.stop)
         raise Mismatch(f"{entry.name} has a value that is not finite ({float(weights.vector[where])})")

@@ -17,7 +17,7 @@ ODD = 2.0**8
 """A client whose largest weight is this many times that of the median client, or this many times smaller, is a giant
 or a dwarf. Sets with giants, and sets of dwarfs alone, are summed anew: running sums are made for the others' size."""
 
-PIECE = 1 << 15
+PIECE = 1 << 17
 """Weights that are added at a time: what they need on the way stays in the cache."""
 
 FEW = 1 << 23
@@ -142,17 +142,19 @@ class AverageReward:
 
     def _sum_and_mean(self, members: int, near: _Sum | None) -> "tuple[_Sum, Tensor]":
         """The sum of a set, made from a near one where there is any, and the mean."""
+        import torch
+
         mean = self._weights[0].new_empty(self._weights[0].shape, dtype=self._dtype)
         total = mean.new_empty(mean.shape, dtype=mean[:0].double().dtype)
-        known = near.members if near else 0
+        known, sum_so_far = (near.members, near.total) if near else (0, total.zero_())
         changes = [(i, -1) for i in _bits(known & ~members)] + [(i, 1) for i in _bits(members & ~known)]
         step = len(total) if self._keep else PIECE
         for start in range(0, len(total), step):
             here = slice(start, start + step)
-            piece = total[here].copy_(near.total[here]) if near else total[here].zero_()
+            before, piece = sum_so_far[here], total[here]
             for i, sign in changes:
-                piece.add_(self._rounded_to_quanta(i, here), alpha=sign)
-            mean[here] = piece / members.bit_count()
+                before = torch.add(before, self._rounded_to_quanta(i, here), alpha=sign, out=piece)
+            torch.div(piece, members.bit_count(), out=mean[here])
         return _Sum(members, total), mean
 
     def _rounded_to_quanta(self, i: int, here: slice) -> "Tensor":

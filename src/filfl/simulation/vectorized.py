@@ -6,7 +6,7 @@ How a cohort is cut into blocks depends on the cohort alone, and a block is comp
 depend on the number of cores.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -33,8 +33,10 @@ core; with much fewer, starting the kernels takes longer than they do."""
 
 @dataclass(frozen=True)
 class _Plan:
-    """The batches of a block: [S, C, B] samples and their shares, [S, C] how many of them are real."""
+    """The clients of a block and their batches: [S, C, B] samples and their shares, [S, C] how many of them are
+    real."""
 
+    block: list[int]
     index: Tensor
     share: Tensor
     sizes: Tensor
@@ -56,10 +58,11 @@ class VectorizedClients:
         self._pool.shutdown(cancel_futures=True)
 
     def train(self, ids: Sequence[int], weights: Weights, job: Job) -> dict[int, Update | Failure]:
-        blocks = self._blocks(ids)
+        # All batches are drawn first: that is Python, and would hold up the threads, whose kernels run without it.
+        plans = [self._plan(block, job) for block in self._blocks(ids)]
         answers: dict[int, Update | Failure] = {}
-        for block, trained in self._each(lambda block: self.train_block(block, weights, job), blocks):
-            answers |= trained or self._serial.train(block, weights, job)
+        for plan, trained in zip(plans, self._each(lambda plan: self._train(plan, weights, job), plans), strict=True):
+            answers |= trained or self._serial.train(plan.block, weights, job)
         return {k: answers[k] for k in ids}
 
     def losses(self, ids: Sequence[int], weights: Weights, split: Split) -> dict[int, float | Failure]:
@@ -93,23 +96,26 @@ class VectorizedClients:
         count = -(-len(cohort) // BLOCK[self._model.device.type])
         return [part.tolist() for part in np.array_split(by_size, count)] if count else []
 
-    def _each(self, work: Callable[[list[int]], Any], blocks: list[list[int]]) -> list[tuple[list[int], Any]]:
-        """Every block with what came of it; None where it raised: then its clients are asked one by one, and whoever
-        is to blame answers for it alone."""
+    def _each(self, work: Callable[[_Plan], Any], plans: list[_Plan]) -> Iterable[Any]:
+        """What came of every block; None where it raised: then its clients are asked one by one, and whoever is to
+        blame answers for it alone."""
 
-        def attempt(block: list[int]) -> Any:
+        def attempt(plan: _Plan) -> Any:
             try:
-                return work(block)
+                return work(plan)
             except Exception:
                 return None
 
-        run = map if self._model.device.type == "cuda" or len(blocks) == 1 else self._pool.map
-        return list(zip(blocks, run(attempt, blocks), strict=True))
+        run = map if self._model.device.type == "cuda" or len(plans) == 1 else self._pool.map
+        return run(attempt, plans)
 
     def train_block(self, block: list[int], weights: Weights, job: Job) -> dict[int, Update]:
         """Train these clients together; raises where that cannot be done."""
+        return self._train(self._plan(block, job), weights, job)
+
+    def _train(self, plan: _Plan, weights: Weights, job: Job) -> dict[int, Update]:
         self._model.module.train()
-        plan = self._plan(block, job)
+        block = plan.block
         trained = self._model.layout.num_trained
         stack = weights.vector.repeat(len(block), 1)
         w = stack[:, :trained]
@@ -141,13 +147,14 @@ class VectorizedClients:
             for s, chosen in enumerate(own):
                 index[s, c, : len(chosen)] = chosen + self._data.offsets[k]
                 sizes[s, c] = len(chosen)
-        return self._on_device(index, sizes)
+        return self._on_device(block, index, sizes)
 
-    def _on_device(self, index: NDArray[np.int64], sizes: NDArray[np.int64]) -> _Plan:
+    def _on_device(self, block: list[int], index: NDArray[np.int64], sizes: NDArray[np.int64]) -> _Plan:
         real = np.arange(index.shape[-1]) < sizes[..., None]
         share = torch.from_numpy(real / np.maximum(sizes, 1)[..., None])
         device, dtype = self._model.device, self._model.layout.dtype
-        return _Plan(torch.from_numpy(index).to(device), share.to(device, dtype), torch.from_numpy(sizes).to(device))
+        index_there, sizes_there = torch.from_numpy(index).to(device), torch.from_numpy(sizes).to(device)
+        return _Plan(block, index_there, share.to(device, dtype), sizes_there)
 
     @torch.no_grad()
     def _sample_losses(self, index: Tensor, weights: Weights) -> NDArray[np.float64]:
