@@ -33,7 +33,7 @@ from race import Contender, Result, race, training_contenders
 TRAINING = ("W1", "W2", "W2-6", "W3")
 ROUNDS = {"W1": 60, "W2": 9, "W2-6": 7, "W3": 30}
 FILTERINGS = {"cnn-2000": 1, "cnn-500": 1, "mlp-100": 9, "lstm-34": 7}
-ALONE = ("limits", "gaps", "scaling")
+ALONE = ("limits", "gaps", "anatomy", "scaling")
 SECTIONS = (*TRAINING, "filters", *ALONE, "million")
 RESULTS = HERE / "results"
 DOCS = HERE.parent / "docs"

@@ -109,6 +109,7 @@ RESULTS = {
         "gigabytes_a_second_all_threads": 12.0,
     },
     "gaps": {"groups": 2, "mean_gap": {"dgf": 0.02, "local-search": 0.004}},
+    "anatomy": {"evaluations": 99, "milliseconds": {"matrix products": 12.34, "the rest": 5.0}},
     "scaling": {"filter, MLP": {"x": "n", "points": [[10, 0.01], [20, 0.02]]}},
     "million": {
         "clients": [10_000, 1_000_000],
@@ -138,6 +139,7 @@ def test_the_page_tells_the_stored_figures_and_holds_them_against_the_bar():
         "Flower 1.41 took no part: flower cannot be installed: no network",
         "| exact DGF | 0.100 | 10.0 x | 0.100 | 99 | 2 | 300 |",
         "| matrix multiplication, GFLOPS | 50 | 90 | 100 |",
+        "| matrix products | 12.3 |",
         "| filter, MLP | n | 10: 0.01, 20: 0.02 |",
     ):
         assert line in page.splitlines(), line

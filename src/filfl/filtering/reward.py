@@ -161,7 +161,7 @@ class AverageReward:
         if i in self._rounded:
             return self._rounded[i]
         weights = self._weights[i][here]
-        rounded = (weights.double() + self._rounder).sub_(self._rounder)
+        rounded = weights.to(weights[:0].double().dtype, copy=True).add_(self._rounder).sub_(self._rounder)
         if self._keep:
             self._rounded[i] = rounded
         return rounded
