@@ -1,4 +1,4 @@
-"""What the time of an exact filtering of a small model goes into."""
+"""What the time of an exact filtering goes into: of a small model by its parts, of a large one by its layers."""
 
 import time
 from collections import Counter
@@ -9,12 +9,17 @@ from typing import Any
 import numpy as np
 import torch
 
+import limits
 from filfl.filtering import FILTERS
 from filfl.simulation.setup import one_thread
 from problems import CASES, problem, with_size
 
 
 def measure(quick: bool) -> dict[str, Any]:
+    return {**small_filter(quick), "layers": layers_of_the_large(quick)}
+
+
+def small_filter(quick: bool) -> dict[str, Any]:
     """Milliseconds a filtering: the matrix products of the forward passes alone, then what is around them."""
     made = problem(with_size("mlp-100", n=6) if quick else CASES["mlp-100"])
     spent: Counter[str] = Counter()
@@ -53,3 +58,30 @@ def measure(quick: bool) -> dict[str, Any]:
             part: 1000 * median(each) for part, each in zip(parts, zip(*rounds, strict=True), strict=True)
         },
     }
+
+
+def layers_of_the_large(quick: bool) -> list[dict[str, Any]]:
+    """A forward pass of LEAF's CNN over one chunk of V on one thread, layer by layer, and what it does next to it at a
+    matrix product's speed."""
+    made = problem(with_size("cnn-2000", n=1, m=100))
+    x, _ = next(made.V.chunks())
+    steps = [(layer, []) for layer in made.net.module.eval()]
+    rates = []
+    with one_thread(), torch.no_grad():
+        for _ in range(3 if quick else 40):
+            rates.append(limits.matrix_rate(1024))
+            y = x
+            for layer, times in steps:
+                start = time.perf_counter()
+                z = layer(y)
+                times.append(time.perf_counter() - start)
+                y = z
+    y, rows = x, []
+    for layer, times in steps:
+        with torch.no_grad():
+            z = layer(y)
+        flop = 2 * z[0].numel() * layer.weight[0].numel() * len(z) if hasattr(layer, "weight") else 0
+        at_peak = flop / median(rates) / limits.GIGA
+        rows.append({"layer": str(layer), "ms": 1000 * median(times), "at_peak_ms": 1000 * at_peak})
+        y = z
+    return rows

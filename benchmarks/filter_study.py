@@ -4,8 +4,9 @@
 
 It writes benchmarks/results/filter_study.json (every number), docs/images/filters.png, and the generated part of
 docs/filters.md; --quick shows in a minute that everything runs, and writes all of it under --out instead. The answer of
-every task is kept under --out, so that a study that was stopped goes on. Seconds mean something on an idle machine
-alone. Real data is looked for where FILFL_DATA says; a dataset that is not there is left out, and the page says so.
+every task is kept under --out, so that a study that was stopped goes on. Seconds are CPU seconds of one thread, so that
+they mean something beside other work too. Real data is looked for where FILFL_DATA says; a dataset that is not there is
+left out, and the page says so.
 """
 
 import argparse
@@ -23,8 +24,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy.stats import spearmanr
 from torch import Tensor, nn
+from torch.nn import functional
 
 import filfl
 from filfl.clients import Job
@@ -42,6 +45,7 @@ from filfl.simulation.serial import SerialClients, samples_on
 from filfl.simulation.setup import network, one_thread
 from filfl.weights import FlatModel, Weights
 from filter_page import write_page
+from racing import raced_dgf
 
 ROOT = Path(__file__).parent.parent
 VERIFY = 3
@@ -110,6 +114,8 @@ CONTENDERS = {
     "local-search+ensemble": Contender(local_search, ensemble=True),
     "local-search+ensemble+verify": Contender(local_search, ensemble=True, verify=VERIFY),
 }
+RACING, CHUNK, CERTAIN = "dgf+racing", 25, 2.0
+"""DGF that reads V in chunks of so many samples, and decides when a - b is so many standard errors from 0."""
 RANDOM = "random"
 """Random sets of the size that local search came to."""
 
@@ -189,12 +195,26 @@ class Trained:
     def __init__(self, net: FlatModel, w_t: Weights, weights: dict[int, Tensor], V: Samples) -> None:
         self.net, self.w_t, self.weights, self.V = net, w_t, weights, V
         self.truth = self.reward()
+        self._means: dict[frozenset[int], Tensor] = {}
 
     def reward(self) -> AverageReward:
         """The true reward, knowing nothing yet."""
         return AverageReward(
             self.weights, lambda v: mean_loss(self.net, Weights(v, self.w_t.integers), self.V, cross_entropy)
         )
+
+    @torch.no_grad()
+    def losses(self, subset: frozenset[int], chunk: int) -> NDArray[np.float64]:
+        """The losses of averaged weights on each sample of a chunk, for racing."""
+        # Only a few sets are compared at a time: those of earlier steps are asked for no more.
+        if subset not in self._means:
+            self._means = {**dict(list(self._means.items())[-3:]), subset: self._mean(subset)}
+        samples = self.V.part(chunk * CHUNK, chunk * CHUNK + CHUNK)
+        answers = outputs(self.net, Weights(self._means[subset], self.w_t.integers), samples)
+        return functional.cross_entropy(answers, samples.y, reduction="none").double().numpy()
+
+    def _mean(self, subset: frozenset[int]) -> Tensor:
+        return torch.stack([self.weights[k] for k in sorted(subset)]).mean(dim=0)
 
     def ensemble(self) -> EnsembleReward:
         answers = {k: outputs(self.net, Weights(v, self.w_t.integers), self.V) for k, v in self.weights.items()}
@@ -247,23 +267,27 @@ def judge(state: Trained, orders: int, seed: int) -> dict[str, dict[str, float]]
     n = len(state.weights)
     found: dict[str, list[dict[str, float]]] = {}
     if n <= SMALL:
-        start = time.perf_counter()
+        start = time.process_time()
         best = frozenset(opt(list(state.weights), state.truth).kept)
-        found["opt"] = [_outcome(state, best, 2**n - 1, time.perf_counter() - start)]
+        found["opt"] = [_outcome(state, best, 2**n - 1, time.process_time() - start)]
     for i in range(orders):
         rng = np.random.default_rng([seed, i])
         order = [int(k) for k in rng.permutation(list(state.weights))]
         for name, contender in CONTENDERS.items():
-            start = time.perf_counter()
+            start = time.process_time()
             R = state.reward()
             surrogate = state.ensemble() if contender.ensemble else None
             filtering = contender.filter(order, surrogate or R, np.random.default_rng([seed, i]))
             sets = [frozenset(kept) for kept in (filtering.kept, *filtering.runners_up)]
             kept = verified(sets, order, R, contender.verify) if contender.verify else sets[0]
             evaluations = R.evaluations + (surrogate.evaluations if surrogate else 0)
-            seconds = time.perf_counter() - start
+            seconds = time.process_time() - start
             # Where a filter keeps nobody, a round falls back to everybody.
             found.setdefault(name, []).append(_outcome(state, kept or frozenset(order), evaluations, seconds))
+        start = time.process_time()
+        kept, passes = raced_dgf(order, state.losses, -(-len(state.V) // CHUNK), CERTAIN)
+        seconds = time.process_time() - start
+        found.setdefault(RACING, []).append(_outcome(state, kept or frozenset(order), passes, seconds))
         size = int(found["local-search+ensemble"][-1]["size"])
         for _ in range(5):
             kept = frozenset(int(k) for k in rng.choice(order, size=size, replace=False))
@@ -271,7 +295,7 @@ def judge(state: Trained, orders: int, seed: int) -> dict[str, dict[str, float]]
     return {name: {key: _mean(o[key] for o in outcomes) for key in outcomes[0]} for name, outcomes in found.items()}
 
 
-def _outcome(state: Trained, kept: frozenset[int], evaluations: int, seconds: float) -> dict[str, float]:
+def _outcome(state: Trained, kept: frozenset[int], evaluations: float, seconds: float) -> dict[str, float]:
     return {
         "reward": state.truth(kept),
         "evaluations": evaluations,
@@ -349,7 +373,6 @@ def measure_run(world: str, arm: str, seed: int, quick: bool, out: Path) -> list
     directory = out / "runs" / world / arm / f"seed-{seed}"
     result = filfl.simulate(config, filter=own, out=directory, resume=True, say=lambda text: None)
     filtered = [record for record in result.records if record["did_filter"]]
-    times = [json.loads(line) for line in (directory / "times.jsonl").read_text().splitlines()]
     return [
         {
             "world": world,
@@ -360,7 +383,6 @@ def measure_run(world: str, arm: str, seed: int, quick: bool, out: Path) -> list
             "accuracy": result.summary["final_accuracy"],
             "size": _mean(len(record["filtered"]) for record in filtered),
             "evaluations": _mean(record["evaluations"] for record in filtered),
-            "seconds": _mean(t["filter"] for t, r in zip(times, result.records, strict=True) if r["did_filter"]),
         }
     ]
 
@@ -423,6 +445,7 @@ def main() -> None:
         "machine": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}, "
         f"torch {torch.__version__}",
         "verify": VERIFY,
+        "racing": {"chunk": CHUNK, "z": CERTAIN},
         "clients": [5, 12] if options.quick else [SMALL, LARGE],
         "titles": {name: world.title for name, world in WORLDS.items()},
         "states": [],

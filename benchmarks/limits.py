@@ -55,6 +55,14 @@ def sustained(seconds: float, size: int = 1536) -> float:
     return 2 * size**3 * products / took / GIGA
 
 
+def matrix_rate(size: int) -> float:
+    """GFLOPS of one matrix product, on as many threads as torch has now."""
+    a, b, c = (torch.rand(size, size) for _ in range(3))
+    start = time.perf_counter()
+    torch.mm(a, b, out=c)
+    return 2 * size**3 / (time.perf_counter() - start) / GIGA
+
+
 def _copy_peak(threads: int, repeats: int) -> float:
     torch.set_num_threads(threads)
     source = torch.zeros(2**26)  # 256 MB: no cache holds it

@@ -1,10 +1,16 @@
 """The benchmarks: the same work for all contenders, the naive filter's ids, and a page of the stored figures."""
 
+import math
 import sys
+from itertools import chain, combinations
 from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from filfl.filtering import dgf
 from filfl.simulation.setup import one_thread
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
@@ -109,7 +115,11 @@ RESULTS = {
         "gigabytes_a_second_all_threads": 12.0,
     },
     "gaps": {"groups": 2, "mean_gap": {"dgf": 0.02, "local-search": 0.004}},
-    "anatomy": {"evaluations": 99, "milliseconds": {"matrix products": 12.34, "the rest": 5.0}},
+    "anatomy": {
+        "evaluations": 99,
+        "milliseconds": {"matrix products": 12.34, "the rest": 5.0},
+        "layers": [{"layer": "ReLU()", "ms": 1.0, "at_peak_ms": 0.0}, {"layer": "Lin", "ms": 3.0, "at_peak_ms": 2.0}],
+    },
     "scaling": {"filter, MLP": {"x": "n", "points": [[10, 0.01], [20, 0.02]]}},
     "million": {
         "clients": [10_000, 1_000_000],
@@ -140,6 +150,8 @@ def test_the_page_tells_the_stored_figures_and_holds_them_against_the_bar():
         "| exact DGF | 0.100 | 10.0 x | 0.100 | 99 | 2 | 300 |",
         "| matrix multiplication, GFLOPS | 50 | 90 | 100 |",
         "| matrix products | 12.3 |",
+        "| `Lin` | 3.00 | 2.00 |",
+        "| all | 4.0 | 2.0 (50 %) |",
         "| filter, MLP | n | 10: 0.01, 20: 0.02 |",
     ):
         assert line in page.splitlines(), line
@@ -155,3 +167,40 @@ def test_the_picture_is_drawn_from_the_stored_figures(tmp_path):
     draw(RESULTS, tmp_path / "images" / "performance.png")
 
     assert (tmp_path / "images" / "performance.png").read_bytes().startswith(b"\x89PNG")
+
+
+def subsets(clients):
+    return chain.from_iterable(combinations(clients, size) for size in range(len(clients) + 1))
+
+
+@given(st.data())
+def test_a_race_that_is_never_certain_is_dgf(data):
+    from racing import raced_dgf
+
+    n, chunks, size = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 3)), 2
+    clients = list(range(n))
+    samples = st.lists(st.integers(0, 9), min_size=chunks * size, max_size=chunks * size)
+    table = {S: np.array(data.draw(samples), dtype=float) for S in map(frozenset, subsets(clients)) if S}
+
+    kept, passes = raced_dgf(clients, lambda S, c: table[S][c * size : c * size + size], chunks, z=math.inf)
+
+    # the sums of whole numbers are exact, so that ties are ties in both
+    assert kept == set(dgf(clients, lambda S: float((10 - table[S]).sum()) if S else 0.0).kept)
+    assert passes <= 2 * n
+
+
+def test_a_race_ends_once_it_is_certain():
+    from racing import raced_dgf
+
+    read = []
+
+    def losses(S, chunk):
+        read.append((S, chunk))
+        return np.array([1.0, 1.1]) if 0 in S else np.array([8.0, 8.1])
+
+    kept, passes = raced_dgf([0, 1], losses, 5, z=2.0)
+
+    # Client 0 is worth so much that one of the five chunks is enough; for client 1 a = b, so it never is.
+    assert kept == {0}
+    assert {chunk for S, chunk in read if {1} == S} == {0}
+    assert passes == pytest.approx((1 + 5 + 5) / 5)

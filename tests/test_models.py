@@ -68,6 +68,16 @@ def test_leaf_cnn_computes_what_leafs_does() -> None:
     assert torch.allclose(net(x), expected, atol=1e-5)
 
 
+def test_pooling_before_the_relu_changes_no_gradient() -> None:
+    rng = torch.Generator().manual_seed(0)
+    x = torch.randint(-2, 3, (5, 3, 8, 8), generator=rng).float()  # whole numbers: many are equal, many are 0
+    out = torch.randn(5, 3, 4, 4, generator=rng)
+    a, b = x.clone().requires_grad_(), x.clone().requires_grad_()
+    nn.functional.max_pool2d(a, 2).relu().backward(out)
+    nn.functional.max_pool2d(b.relu(), 2).backward(out)
+    assert torch.equal(a.grad, b.grad)
+
+
 def test_resnet18_is_the_one_for_32_x_32_pixels() -> None:
     net = ResNet18().build((3, 32, 32), 10)
     assert num_weights(net) == 11_173_962
