@@ -1,5 +1,6 @@
 """Section 4 in a world where everything is known: the distance to the optimum, and the filtering gap."""
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -65,7 +66,7 @@ def test_distance_of_the_last_model_by_hand() -> None:
 def test_without_noise_and_heterogeneity_the_distance_falls_to_nothing() -> None:
     same = {"data.heterogeneity": 0.0, "data.noise": 0.0, "training.weight_decay": 0.0, "rounds": 60}
     distances = metrics({**same, "training.schedule": "constant", "training.lr": 0.1}, "distance")
-    assert all(later < before for before, later in zip(distances, distances[1:], strict=False) if before > 1e-9)
+    assert all(later < before for before, later in pairwise(distances) if before > 1e-9)
     assert distances[-1] < 1e-4 * distances[0]
 
 
@@ -77,8 +78,10 @@ def test_with_a_step_of_beta_over_t_the_distance_falls_about_as_one_over_t() -> 
 
 
 def test_a_constant_step_does_not_get_there() -> None:
-    runs = {schedule: metrics({"training.schedule": schedule, "training.lr": 0.3}, "distance")[-5:] for schedule in
-            ("constant", "inverse")}
+    runs = {
+        schedule: metrics({"training.schedule": schedule, "training.lr": 0.3}, "distance")[-5:]
+        for schedule in ("constant", "inverse")
+    }
     assert np.mean(runs["inverse"]) < np.mean(runs["constant"])
 
 

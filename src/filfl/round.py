@@ -151,7 +151,7 @@ def client_filtering(
     optimum = None
     if fl.optimum and clients:
         with clock("optimum"):
-            optimum = R(frozenset(opt(clients, R).kept))
+            optimum = R(_sets_of(opt(clients, R), clients)[0])
     return _Found(
         S_f=tuple(sorted(S_f)),
         steps=filtering.trace,

@@ -94,4 +94,4 @@ def least_squares(data: FederatedData, weight_decay: float) -> LeastSquares:
             f"there is no single optimum: the samples do not span the {features} features; "
             "set weight_decay above 0, or give the clients more samples"
         )
-    return LeastSquares(np.linalg.solve(hessian, linear), hessian)
+    return LeastSquares(np.linalg.solve(hessian, linear).astype(np.float64), hessian)

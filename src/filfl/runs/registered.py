@@ -70,8 +70,7 @@ class Registered:
                         raise ValueError("the rows")
                     if header == BEFORE:
                         faults = tuple(("", RANDOM_LABELS)[["0", "1"].index(noisy)] for noisy in faults)
-                    sizes = np.array(sizes, dtype=np.int64)
-                    pieces.append(cls(np.array(names), sizes, np.array(faults, dtype=object)))
+                    pieces.append(cls(np.array(names), np.array(sizes, dtype=np.int64), np.array(faults, dtype=object)))
         except OSError as error:
             raise RunError(f"{path} cannot be read: {error.strerror}") from None
         except (ValueError, csv.Error):

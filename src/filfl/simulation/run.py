@@ -14,8 +14,8 @@ from torch import nn
 from filfl.config import Config
 from filfl.data import FederatedData
 from filfl.data.filter_file import with_filter_file
-from filfl.errors import ConfigError, DataError, only_from_python
 from filfl.data.ridge import LeastSquares, Ridge, least_squares
+from filfl.errors import ConfigError, DataError, only_from_python
 from filfl.evaluation import Loss, Metric, accuracy, by_client, cross_entropy, mean_squared_error, score
 from filfl.experiment import Experiment, override
 from filfl.filtering import Filter
