@@ -87,6 +87,7 @@ class Registered:
 
 
 def _text(rows: list[list[str]] | list[tuple[int, str, int, str]]) -> bytes:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
+    text = io.StringIO(newline="")
+    # The writer's own CR LF: with another end of line it would not quote a name that has a CR in it.
+    csv.writer(text).writerows(rows)
     return text.getvalue().encode(ENCODING, ERRORS)
