@@ -14,7 +14,7 @@ from filfl.config import FILTER_NAMES, REGISTRIES, Config
 from filfl.errors import ConfigError
 from filfl.experiment import Experiment, override, parse_arm, parse_changes, shipped_names
 
-NEEDED = {"redraw": {"n": 5}}
+NEEDED = {"redraw": {"n": 5}, "sign-flip": {"share": 0.3}, "scaled": {"share": 0.3}}
 
 
 def config(changes: dict[str, Any]) -> Config:
@@ -92,6 +92,23 @@ def test_a_complete_table_gives_the_config_back(changes: dict[str, Any]) -> None
             'filter.reward = "ensemble" needs samples that the server holds, and with filter.data = "variable" it',
         ),
         ({"filter.verify": 3}, 'set filter.verify to 0, or filter.reward to "ensemble"'),
+        ({"attack.share": 0.3}, "attack.share belongs to sign-flip and scaled, not to none: remove it"),
+        ({"attack.name": "sign-flip"}, "attack.share is missing: it must be a number between 0 and 1"),
+        ({"attack.name": "signflip"}, 'did you mean "sign-flip"?'),
+        ({"attack.name": "scaled", "attack.share": 1.5}, "attack.share must be a number between 0 and 1 (got 1.5)"),
+        (
+            {"attack.name": "scaled", "attack.share": 0.5, "attack.factor": 0},
+            "attack.factor must be a number above 0 (got 0)",
+        ),
+        (
+            {"attack.name": "sign-flip", "attack.share": 0.5, "attack.factor": 2.0},
+            "attack.factor belongs to scaled, not to sign-flip: remove it",
+        ),
+        ({"filter.optimum": 1}, "filter.optimum must be true or false (got 1)"),
+        (
+            {"filter.optimum": True, "filter.data": "federated"},
+            'with filter.data = "federated" clients would be asked about every subset',
+        ),
         ({"filter.cap": 3}, "selection.k must be between 1 and filter.cap = 3 (got 5)"),
         ({"selection.name": "power-of-choice", "selection.d": 3}, "selection.d must be at least selection.k = 5"),
         ({"selection.d": 9}, "selection.d belongs to power-of-choice, not to random: remove it"),
@@ -127,6 +144,10 @@ def test_every_mistake_is_told_at_once() -> None:
         ({"filter.size": 5000}, "filter.size must be between 1 and the 143 samples"),
         ({"data.filtering": 0.0}, "the server's filtering set is empty"),
         ({"filter.name": "opt", "data.clients": 21}, "set filter.cap to 20 or less"),
+        (
+            {"filter.optimum": True, "data.clients": 21},
+            "filter.optimum = true tries all subsets of at most 20 clients, and 21 may be available",
+        ),
         ({"data.clients": 9000}, "cannot have data.min_size = 10 samples each"),
         ({"execution.device": "cuda:99"}, 'execution.device = "cuda:99" cannot be used here'),
         ({"execution.device": "meta"}, "execution.device must be auto, cpu, cuda or cuda:N"),

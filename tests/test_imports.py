@@ -23,6 +23,7 @@ ORDER = [
     "filtering",
     "selection",
     "algorithms",
+    "attacks",
     "clients",
     "aggregation",
     "server",

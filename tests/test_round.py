@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -227,6 +227,33 @@ def test_rewards_and_evaluations_are_recorded() -> None:
     assert [step["client"] for step in record.trace] == record.considered
     (record,), *_ = run([(1, 2, 3, 4)], filter=FILTERS["keep-all"])
     assert record.reward_all == 9.5 and record.evaluations == 0, "what only the record wants is not the filter's cost"
+
+
+def test_the_best_of_all_subsets_is_for_the_record_alone() -> None:
+    (record,), *_ = run([(1, 2, 5, 9)], filter=FILTERS["keep-all"], optimum=True)
+    # Client k has weight k and the loss is |w - 3|: (1 + 5) / 2 is perfect, all four are 4.25.
+    assert (record.reward_all, record.reward_optimum, record.evaluations) == (8.75, 10.0, 0)
+    (dgf,), *_ = run([(1, 2, 5, 9)], filter=FILTERS["dgf"], optimum=True)
+    (plain,), *_ = run([(1, 2, 5, 9)], filter=FILTERS["dgf"])
+    assert replace(dgf, reward_optimum=None) == plain and dgf.evaluations == 7
+    (nobody,), *_ = run([(1,)], filter=FILTERS["dgf"], optimum=True, clients=Scripted(failing={1: "no"}))
+    assert nobody.reward_optimum is None and nobody.refused
+
+
+def test_the_filtering_gap_by_hand() -> None:
+    def F(w: torch.Tensor) -> float:
+        return float((w[0] - 3) ** 2)
+
+    everybody, some = tuple(range(10)), (1, 2, 3, 5)
+    records, *_ = run([everybody, everybody, some], filter=keep(2, 3, 5), objective=F)
+    # v = 4.5 and z = 10 / 3: (4.5 - 3)^2 - (1 / 3)^2.
+    assert records[0].metrics == {"filtering_gap": pytest.approx(2.25 - 1 / 9)}
+    assert records[1].metrics == {}, "no filter round"
+    assert records[2].did_filter and records[2].metrics == {}, "somebody did not train"
+    (nobody,), *_ = run([everybody], filter=keep(), objective=F)
+    assert nobody.metrics == {}, "there is no z"
+    (refused,), *_ = run([everybody], filter=keep(2), objective=F, clients=Scripted(failing={1: "no"}))
+    assert refused.metrics == {}
 
 
 class Stubborn:

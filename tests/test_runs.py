@@ -71,7 +71,15 @@ def test_a_run_directory_has_everything(small: dict[str, Any], tmp_path: Path) -
     assert lines == result.records
     assert [line["round"] for line in lines] == [1, 2, 3, 4]
     wanted = {"available", "filtered", "selected", "refused", "test_accuracy", "test_loss", "train_loss", "did_filter"}
-    wanted |= {"reward_all", "reward_filtered", "reward_selected", "evaluations", "uplink_bytes", "downlink_bytes"}
+    wanted |= {
+        "reward_all",
+        "reward_filtered",
+        "reward_selected",
+        "reward_optimum",
+        "evaluations",
+        "uplink_bytes",
+        "downlink_bytes",
+    }
     wanted |= {"surrogate_all", "surrogate_filtered", "surrogate_selected"}
     assert wanted <= lines[0].keys()
     times = [json.loads(line) for line in (run / "times.jsonl").read_text().splitlines()]

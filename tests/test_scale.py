@@ -141,6 +141,10 @@ def test_a_selection_cannot_write_to_its_pool_and_errors_do_not_list_a_thousand_
         filfl.simulate({"rounds": 1, "selection.k": 2, "filter.name": "none"}, data=many(1000), selection=shuffling)
 
 
+def faults(count: int, odd: bool) -> np.ndarray:
+    return np.array(["sign-flip" if k % 2 == odd else "" for k in range(count)], dtype=object)
+
+
 names = st.lists(st.text(st.characters(codec=None, exclude_characters="\x00"), max_size=6), max_size=5)
 
 
@@ -150,18 +154,20 @@ def test_clients_come_back_from_their_file(
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "clients.csv"
     count = len(called)
-    Registered(np.array(called, dtype=np.str_), np.arange(count), np.arange(count) % 2 == odd).write(path)
+    Registered(np.array(called, dtype=np.str_), np.arange(count), faults(count, odd)).write(path)
     back = Registered.read(path)
     assert back.names.tolist() == called and back.num_train.tolist() == list(range(count))
+    assert back.fault.tolist() == faults(count, odd).tolist()
     assert back.noisy.tolist() == [k % 2 == odd for k in range(count)]
 
 
 def test_clients_in_several_pieces(tmp_path: Path) -> None:
     count = ROWS + 3
-    clients = Registered(np.arange(count), np.arange(count), np.arange(count) % 2 == 0)
+    clients = Registered(np.arange(count), np.arange(count), faults(count, 0))
     clients.write(tmp_path / "clients.csv")
     back = Registered.read(tmp_path / "clients.csv")
     assert back.num_train.tolist() == list(range(count)) and back.names[-1] == str(count - 1)
+    assert back.fault.tolist() == clients.fault.tolist()
 
 
 @pytest.mark.parametrize(
@@ -169,17 +175,23 @@ def test_clients_in_several_pieces(tmp_path: Path) -> None:
     [
         "",
         "id,name\n",
-        "id,name,num_train,noisy\n0,a,1\n",
-        "id,name,num_train,noisy\n1,a,1,0\n",
-        "id,name,num_train,noisy\n0,a,many,0\n",
+        "id,name,num_train,fault\n0,a,1\n",
+        "id,name,num_train,fault\n1,a,1,\n",
+        "id,name,num_train,fault\n0,a,many,\n",
         "id,name,num_train,noisy\n0,a,1,maybe\n",
-        'id,name,num_train,noisy\n0,"a,1,0\n',
+        'id,name,num_train,fault\n0,"a,1,\n',
     ],
 )
 def test_a_damaged_file_of_clients_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "clients.csv").write_text(text)
     with pytest.raises(RunError, match=r"clients\.csv is damaged: go on with the run by --resume"):
         Registered.read(tmp_path / "clients.csv")
+
+
+def test_clients_of_the_time_when_random_labels_were_the_only_fault(tmp_path: Path) -> None:
+    (tmp_path / "clients.csv").write_text("id,name,num_train,noisy\n0,a,1,0\n1,b,2,1\n")
+    clients = Registered.read(tmp_path / "clients.csv")
+    assert clients.fault.tolist() == ["", "random labels"] and clients.noisy.tolist() == [False, True]
 
 
 def test_more_available_than_a_record_lists() -> None:

@@ -23,6 +23,8 @@ BRIEF = {"data.clients": 4, "data.test": 0.02, "filter.size": 8, "training.steps
 """For large networks: the smallest run there is."""
 NEEDED: dict[str, dict[str, Any]] = {
     "redraw": {"availability.n": 8},
+    "sign-flip": {"attack.share": 0.3},
+    "scaled": {"attack.share": 0.3},
     "femnist": {"data.clients": 6},
     "shakespeare": SHAKESPEARE,
     "lstm": SHAKESPEARE,
@@ -147,6 +149,7 @@ EVERY_KEY = {
     "filter.cap": 5,
     "filter.when": "figure-2",
     "filter.empty": "global",
+    "filter.optimum": True,
     "filter.data": "variable",
     "selection.name": "power-of-choice",
     "selection.k": 4,
@@ -158,11 +161,13 @@ EVERY_KEY = {
     "training.momentum": 0.5,
     "training.weight_decay": 0.1,
     "aggregation.name": "by-examples",
+    "attack.name": "sign-flip",
     "evaluate.every": 2,
 }
 CHANGED_WITH = {
     "filter.when": {"filter.period": 3},
     "algorithm.name": {"algorithm.mu": 1.0},
+    "attack.name": {"attack.share": 0.5},
     "data.min_size": {"data.alpha": 0.1},
     "filter.empty": {"filter.period": 1},
     "filter.verify": {"filter.reward": "ensemble"},
@@ -171,9 +176,8 @@ CHANGED_WITH = {
 
 @pytest.mark.parametrize("key", EVERY_KEY)
 def test_every_key_reaches_the_run(key: str) -> None:
-    base = {**BASE, **CHANGED_WITH.get(key, {})}
-    if key == "algorithm.name":
-        del base["algorithm.mu"]
+    # The options of a plug-in come with its name.
+    base = BASE if key.endswith(".name") else {**BASE, **CHANGED_WITH.get(key, {})}
     plain = filfl.simulate(base).records
     changed = filfl.simulate({**base, **CHANGED_WITH.get(key, {}), key: EVERY_KEY[key]}).records
     assert plain != changed

@@ -15,6 +15,8 @@ from filfl.aggregation import AGGREGATIONS, Aggregation
 from filfl.aggregation.mean import Mean
 from filfl.algorithms import ALGORITHMS, Algorithm
 from filfl.algorithms.fedavg import FedAvg
+from filfl.attacks import ATTACKS, Attack
+from filfl.attacks.none import NoAttack
 from filfl.availability import AVAILABILITIES, Availability
 from filfl.availability.always import Always
 from filfl.availability.redraw import Redraw
@@ -52,6 +54,7 @@ REGISTRIES: dict[str, Mapping[str, type[Any]]] = {
     "selection": SELECTIONS,
     "algorithm": ALGORITHMS,
     "aggregation": AGGREGATIONS,
+    "attack": ATTACKS,
 }
 
 
@@ -85,6 +88,7 @@ class Config(Root):
     algorithm: Algorithm = field(default_factory=FedAvg)
     training: Training = field(default_factory=Training)
     aggregation: Aggregation = field(default_factory=Mean)
+    attack: Attack = field(default_factory=NoAttack)
     evaluate: Evaluate = field(default_factory=Evaluate)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     execution: Execution = field(default_factory=Execution)
@@ -131,7 +135,13 @@ class Config(Root):
     def identity(self) -> dict[str, Any]:
         """The table without what does not change the result: two configs with one identity stand for the same run."""
         table = self.table()
-        return {**table, "execution": {key: value for key, value in table["execution"].items() if key != "workers"}}
+        table["execution"].pop("workers", None)
+        # As runs were identified before there were these two.
+        if isinstance(self.attack, NoAttack):
+            del table["attack"]
+        if not self.filter.optimum:
+            del table["filter"]["optimum"]
+        return table
 
     def check_against(self, data: FederatedData) -> None:
         """What can only be said once the data is there."""
@@ -151,9 +161,11 @@ class Config(Root):
                     f"(got {self.filter.size})"
                 )
         present = self.availability.n if isinstance(self.availability, Redraw) else N
-        if self.filter.name == "opt" and min(present, self.filter.cap or present) > MOST:
+        brute = 'filter.name = "opt"' if self.filter.name == "opt" else "filter.optimum = true"
+        tries_all = self.filter.name == "opt" or (self.filter.optimum and self.filter.name != "none")
+        if tries_all and min(present, self.filter.cap or present) > MOST:
             problems.append(
-                f'filter.name = "opt" tries all subsets of at most {MOST} clients, and {present} may be available: '
+                f"{brute} tries all subsets of at most {MOST} clients, and {present} may be available: "
                 f"set filter.cap to {MOST} or less"
             )
         if problems:
@@ -227,6 +239,11 @@ def _contradictions(config: Config) -> list[str]:
         problems.append(
             f'filter.reward = "ensemble" needs samples that the server holds, and with filter.data = '
             f'"{config.filter.data}" it holds none: set filter.data to "server" or "file"'
+        )
+    if config.filter.optimum and config.filter.data in JUDGES:
+        problems.append(
+            f'filter.optimum is for the record alone, and with filter.data = "{config.filter.data}" clients would be '
+            f'asked about every subset: set filter.data to "server" or "file", or take filter.optimum away'
         )
     if config.execution.half and config.execution.memory is None:
         problems.append(

@@ -3,7 +3,9 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
@@ -31,6 +33,26 @@ def mean_squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
 def accuracy(outputs: Tensor, targets: Tensor) -> float:
     """The share of samples whose largest output is the right class."""
     return float((outputs.argmax(dim=-1) == targets).double().mean())
+
+
+def by_client(owners: NDArray[np.int64]) -> dict[str, Metric]:
+    """The accuracy as clients see it, each on its own test samples: the mean over the clients, and over the worst tenth
+    of them (rounded down, at least one client). `owners` says whose each test sample is, -1 is nobody's; where it says
+    nothing, there are no such metrics."""
+    known = np.asarray(owners) >= 0
+    if not known.any():
+        return {}
+    _, client = np.unique(owners[known], return_inverse=True)
+    sizes = np.bincount(client)
+
+    def each(outputs: Tensor, targets: Tensor) -> NDArray[np.float64]:
+        right = (outputs.argmax(dim=-1) == targets).cpu().numpy()[known]
+        return np.bincount(client, weights=right) / sizes
+
+    def worst(outputs: Tensor, targets: Tensor) -> float:
+        return float(np.sort(each(outputs, targets))[: max(1, len(sizes) // 10)].mean())
+
+    return {"client_accuracy": lambda outputs, targets: float(each(outputs, targets).mean()), "worst_tenth": worst}
 
 
 @dataclass(frozen=True)

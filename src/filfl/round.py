@@ -9,12 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import torch
+
 from filfl.aggregation import Admitted
 from filfl.availability.base import Ids, among
 from filfl.clock import Stopwatch
 from filfl.conversation import Conversation, whole_numbers
 from filfl.errors import PluginError
-from filfl.filtering import Filtering, Step
+from filfl.filtering import Filtering, Step, opt
 from filfl.filtering.verify import verified
 from filfl.filtering.when import WHEN, Past
 from filfl.rng import stream
@@ -75,6 +77,7 @@ def filfl_round(t: int, state: State, fl: FilFL, clock: Stopwatch) -> tuple[Stat
         reward_all=rewards[0],
         reward_filtered=rewards[1],
         reward_selected=rewards[2],
+        reward_optimum=found.optimum if found else None,
         surrogate_all=surrogates[0],
         surrogate_filtered=surrogates[1],
         surrogate_selected=surrogates[2],
@@ -83,6 +86,7 @@ def filfl_round(t: int, state: State, fl: FilFL, clock: Stopwatch) -> tuple[Stat
         downlink_bytes=talk.door.downlink,
         trace=found.trace() if found else [],
         judges=found.judges if found else [],
+        metrics=filtering_gap(w, S_f, fl) if found else {},
     )
     return State(w_next, S_f, past, memory, talk.latest), record
 
@@ -104,6 +108,8 @@ class _Found:
     """Why S^f is not what the filter kept; empty where it is."""
     evaluations: int
     judges: list[int]
+    optimum: float | None
+    """The reward of the best subset, where it was looked for."""
 
     def reward(self, subset: Iterable[int]) -> float | None:
         """The reward of a set, for the record. Where clients judge, only what the filter asked anyway: no messages."""
@@ -140,15 +146,35 @@ def client_filtering(
         filtering = fl.filter(clients, surrogate or R, stream(fl.seed, t, "filter")) if clients else Filtering(kept=())
         found = _sets_of(filtering, clients)
         S_f = verified(found, clients, R, fl.verify) if fl.verify else found[0]
+    # Before anything that only the record wants.
+    evaluations = R.evaluations + (surrogate.evaluations if surrogate else 0)
+    optimum = None
+    if fl.optimum and clients:
+        with clock("optimum"):
+            optimum = R(_sets_of(opt(clients, R), clients)[0])
     return _Found(
         S_f=tuple(sorted(S_f)),
         steps=filtering.trace,
         R=R,
         surrogate=surrogate,
         overruled="" if S_f == found[0] else f"verified: {len(S_f)} clients instead of the {len(found[0])} filtered",
-        evaluations=R.evaluations + (surrogate.evaluations if surrogate else 0),
+        evaluations=evaluations,
         judges=judges,
+        optimum=optimum,
     )
+
+
+def filtering_gap(w: Mapping[int, Admitted], S_f: Sequence[int], fl: FilFL) -> dict[str, float]:
+    """delta_t = F(v_t) - F(z_t), Eq. (5) of Section 4.1, where it can be computed.
+
+    v_t = sum_k p_k v_t^k is the mean of what all N clients trained to (p_k = 1/N), z_t that of S^f. So F must be known,
+    and everybody must have trained: all are available, and no cap leaves anybody out. A filter that keeps all has 0, a
+    good one more, one that does harm less. On the server's V instead of F, the gap is reward_filtered - reward_all.
+    """
+    if fl.objective is None or len(w) < fl.num_clients or not S_f:
+        return {}
+    v, z = (torch.stack([w[k].weights.vector for k in ids]).double().mean(dim=0) for ids in (sorted(w), S_f))
+    return {"filtering_gap": fl.objective(v) - fl.objective(z)}
 
 
 def _sets_of(filtering: Filtering, clients: Sequence[int]) -> list[frozenset[int]]:

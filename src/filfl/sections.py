@@ -32,6 +32,9 @@ class FilterOptions:
     when: Literal["algorithm-1", "figure-2"] = "algorithm-1"
     empty: Literal["zero", "global"] = "zero"
     """R of the empty set: 0, or the reward of the current global model."""
+    optimum: bool = False
+    """Whether every filter round also tries all subsets, so that its record says how good the best one is
+    (`reward_optimum`). Of at most 20 clients; it changes nothing else and is not counted in `evaluations`."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -55,6 +55,10 @@ class FilFL:
     """(trained weights of the clients, w_t) -> what the filter goes by instead of R; None is R itself"""
     verify: int = 0
     """How many of the sets found on the surrogate are judged by R, beside keeping all."""
+    optimum: bool = False
+    """Whether a filtering also looks for the best of all subsets, for the record alone."""
+    objective: Callable[[Tensor], float] | None = None
+    """F of Eq. (1), up to a constant, where it is known: for the record alone."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +101,8 @@ class Record:
     reward_filtered: float | None
     reward_selected: float | None
     """Of the selected as a set: a client that was drawn twice counts once here."""
+    reward_optimum: float | None
+    """The best of all subsets, where it was looked for."""
     surrogate_all: float | None
     surrogate_filtered: float | None
     surrogate_selected: float | None
@@ -108,6 +114,8 @@ class Record:
     trace: list[dict[str, Any]]
     judges: list[int]
     """The clients on whose data the filtering went by; nobody where the server has its own."""
+    metrics: dict[str, float]
+    """What can be measured only within a round: the filtering gap. Those of the test join them."""
 
     def table(self) -> dict[str, Any]:
         return asdict(self)

@@ -40,7 +40,7 @@ CURVES = {
     "test-loss": Curve("Test loss", lambda record, run: record["test_loss"]),
     "train-loss": Curve("Train loss", lambda record, run: record["train_loss"]),
     "filtered": Curve("Clients in $S^f$", _size_of_filtered, from_zero=True, steps=True),
-    "noisy": Curve("Random labels in $S^f$ (% of its clients)", _noisy_share, from_zero=True, steps=True),
+    "noisy": Curve("Bad clients in $S^f$ (% of its clients)", _noisy_share, from_zero=True, steps=True),
 }
 
 

@@ -35,7 +35,8 @@ def run_rounds(
         state, happened = filfl_round(t, state, fl, clock)
         with clock("evaluate"):
             tested = test(state.w) if t % test_every == 0 or t == rounds else UNTESTED
-        record = finite_only({**happened.table(), **tested})
+        within = happened.table()
+        record = finite_only({**within, **tested, "metrics": {**within["metrics"], **tested["metrics"]}})
         if store:
             store.append(record)
             with clock("checkpoint"):

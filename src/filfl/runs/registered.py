@@ -10,11 +10,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from filfl.config import Config, name_of
 from filfl.data import FederatedData
 from filfl.errors import RunError
 from filfl.runs.files import write_whole
 
-HEADER = ["id", "name", "num_train", "noisy"]
+HEADER = ["id", "name", "num_train", "fault"]
+BEFORE = ["id", "name", "num_train", "noisy"]
+"""The header when random labels were the only fault: noisy was 0 or 1."""
+RANDOM_LABELS = "random labels"
 ROWS = 50_000
 """Clients at a time."""
 ENCODING, ERRORS = "utf-8", "surrogatepass"
@@ -27,15 +31,25 @@ class Registered:
 
     names: NDArray[np.generic]
     num_train: NDArray[np.int64]
-    noisy: NDArray[np.bool_]
-    """Whose labels are random."""
+    fault: NDArray[np.object_]
+    """What is bad about each, as a text: random labels, the name of its attack, or both; empty for a good one."""
 
     @classmethod
-    def of(cls, data: FederatedData) -> "Registered":
-        return cls(data.names, data.num_train, data.noisy)
+    def of(cls, data: FederatedData, config: Config) -> "Registered":
+        fault = np.full(data.num_clients, "", dtype=object)
+        fault[data.noisy] = RANDOM_LABELS
+        for k in config.attack.bad(data.num_clients, config.seed).tolist():
+            attack = name_of("attack", config.attack)
+            fault[k] = f"{fault[k]} and {attack}" if fault[k] else attack
+        return cls(data.names, data.num_train, fault)
+
+    @property
+    def noisy(self) -> NDArray[np.bool_]:
+        """Who has any fault."""
+        return np.asarray(self.fault != "", dtype=bool)
 
     def __len__(self) -> int:
-        return len(self.noisy)
+        return len(self.fault)
 
     def write(self, path: Path) -> None:
         write_whole(path, self._pieces())
@@ -45,31 +59,35 @@ class Registered:
         try:
             with path.open(encoding=ENCODING, errors=ERRORS, newline="") as file:
                 rows = csv.reader(file, strict=True)
-                if next(rows, None) != HEADER:
+                header = next(rows, None)
+                if header not in (HEADER, BEFORE):
                     raise ValueError("the header")
-                pieces = [cls(np.empty(0, dtype=np.str_), np.empty(0, dtype=np.int64), np.empty(0, dtype=bool))]
+                pieces = [cls(np.empty(0, dtype=np.str_), np.empty(0, dtype=np.int64), np.empty(0, dtype=object))]
                 while piece := list(islice(rows, ROWS)):
-                    ids, names, sizes, noisy = zip(*piece, strict=True)
+                    ids, names, sizes, faults = zip(*piece, strict=True)
                     first = sum(map(len, pieces))
-                    if ids != tuple(map(str, range(first, first + len(ids)))) or not set(noisy) <= {"0", "1"}:
+                    if ids != tuple(map(str, range(first, first + len(ids)))):
                         raise ValueError("the rows")
-                    pieces.append(cls(np.array(names), np.array(sizes, dtype=np.int64), np.array(noisy) == "1"))
+                    if header == BEFORE:
+                        faults = tuple(("", RANDOM_LABELS)[["0", "1"].index(noisy)] for noisy in faults)
+                    pieces.append(cls(np.array(names), np.array(sizes, dtype=np.int64), np.array(faults, dtype=object)))
         except OSError as error:
             raise RunError(f"{path} cannot be read: {error.strerror}") from None
         except (ValueError, csv.Error):
             raise RunError(f"{path} is damaged: go on with the run by --resume, which mends it") from None
-        return cls(*(np.concatenate([getattr(p, part) for p in pieces]) for part in ("names", "num_train", "noisy")))
+        return cls(*(np.concatenate([getattr(p, part) for p in pieces]) for part in ("names", "num_train", "fault")))
 
     def _pieces(self) -> Iterator[bytes]:
         yield _text([HEADER])
         for start in range(0, len(self), ROWS):
             part = slice(start, start + ROWS)
             ids = range(len(self))[part]
-            columns = (self.names[part].tolist(), self.num_train[part].tolist(), self.noisy[part].astype(int).tolist())
+            columns = (self.names[part].tolist(), self.num_train[part].tolist(), self.fault[part].tolist())
             yield _text(list(zip(ids, *columns, strict=True)))
 
 
-def _text(rows: list[list[str]] | list[tuple[int, str, int, int]]) -> bytes:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
+def _text(rows: list[list[str]] | list[tuple[int, str, int, str]]) -> bytes:
+    text = io.StringIO(newline="")
+    # The writer's own CR LF: with another end of line it would not quote a name that has a CR in it.
+    csv.writer(text).writerows(rows)
     return text.getvalue().encode(ENCODING, ERRORS)

@@ -1,7 +1,7 @@
 """A run directory: what is in it, who may write to it, and how a run goes on after it was killed.
 
 config.toml          the complete config
-clients.csv          the clients: id, name, number of training examples, whether their labels are random
+clients.csv          the clients: id, name, number of training examples, what is bad about them
 rounds.jsonl         one record a round: the same bytes for the same config and seed
 times.jsonl          seconds by phase, one line a round
 checkpoints/         what is needed to go on

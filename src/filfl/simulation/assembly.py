@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 
+from torch import Tensor
+
 from filfl.clients import Job
 from filfl.config import Config
 from filfl.cores import num_cores
@@ -30,9 +32,11 @@ def open_server(
     *,
     filter: Filter | None = None,
     selection: Selects | None = None,
+    objective: Callable[[Tensor], float] | None = None,
     say: Callable[[str], None] = print,
 ) -> Iterator[FilFL]:
-    """The server with its clients, for as long as the run takes. `build` makes another network like `net`."""
+    """The server with its clients, for as long as the run takes. `build` makes another network like `net`;
+    `objective` is F where it is known."""
     workers = config.execution.workers or num_cores()
     job = partial(_job, config)
     with (
@@ -57,6 +61,8 @@ def open_server(
             aggregation=config.aggregation,
             surrogate=make_surrogate(config.filter, inference, filter_set, loss),
             verify=config.filter.verify,
+            optimum=config.filter.optimum,
+            objective=objective,
         )
 
 

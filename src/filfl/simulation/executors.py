@@ -11,6 +11,7 @@ from filfl.config import Config
 from filfl.data import FederatedData
 from filfl.errors import ConfigError
 from filfl.evaluation import Loss
+from filfl.simulation.attacked import AttackedClients
 from filfl.simulation.processes import ProcessClients
 from filfl.simulation.serial import SerialClients
 from filfl.simulation.setup import CannotRun, keep_freed_memory
@@ -60,6 +61,8 @@ def open_clients(
         if reason and options.mode != "auto":
             say(f'execution.mode = "{mode}" cannot be used here: {reason}. One client after the other instead.')
         clients = clients or SerialClients(data, net, loss)
+        if len(bad := config.attack.bad(data.num_clients, config.seed)):
+            clients = AttackedClients(clients, net.layout, config.attack, bad)
         if options.memory is not None:
             clients = SpillingClients(clients, net.layout, options.memory * 1e9, options.half)
         yield clients

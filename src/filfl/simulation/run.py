@@ -14,10 +14,12 @@ from torch import nn
 from filfl.config import Config
 from filfl.data import FederatedData
 from filfl.data.filter_file import with_filter_file
+from filfl.data.ridge import LeastSquares, Ridge, least_squares
 from filfl.errors import ConfigError, DataError, only_from_python
-from filfl.evaluation import Loss, Metric, accuracy, cross_entropy, mean_squared_error, score
+from filfl.evaluation import Loss, Metric, accuracy, by_client, cross_entropy, mean_squared_error, score
 from filfl.experiment import Experiment, override
 from filfl.filtering import Filter
+from filfl.models.linear import Linear
 from filfl.runs import Callback, finished, open_store, read_run, run_rounds
 from filfl.runs.files import to_json
 from filfl.runs.registered import Registered
@@ -71,7 +73,8 @@ def simulate(
     model: a function that makes a new network, instead of the config's.
     loss: (outputs, targets) -> mean loss over the batch; when unset, cross-entropy, or the mean squared error where the
         targets are numbers.
-    metrics: {name: (outputs, targets) -> number} on the test set; accuracy when unset and targets are classes.
+    metrics: {name: (outputs, targets) -> number} on the test set; when unset and targets are classes, accuracy, and
+        where it is known whose each test sample is, the mean over clients and over the worst tenth of them.
     filter: (clients, reward, rng) -> `filfl.Filtering`, instead of the config's.
     selection: (pool, k, ask, rng) -> ids, instead of the config's.
     callbacks: functions (record, state) that are called after every round.
@@ -98,14 +101,18 @@ def simulate(
         )
         net = build()
         start = State(net.weights())
+        problem = _known_problem(config, data, say) if loss is None else None
         loss = loss or (cross_entropy if data.classes else mean_squared_error)
-        metrics = {"accuracy": accuracy} if metrics is None and data.classes else metrics or {}
+        if metrics is None:
+            metrics = {"accuracy": accuracy, **by_client(data.test_clients)} if data.classes else {}
         filter_data = data.with_filter_size(config.filter.size, config.seed)
         filter_set = samples_on(net, data, filter_data.filter_x, filter_data.filter_y).aligned()
         test_set = samples_on(net, data, data.test_x, data.test_y).aligned()
 
         def test(w: Weights) -> dict[str, Any]:
             test_loss, scores = score(net, w, test_set, loss, metrics)
+            if problem:
+                scores["distance"] = problem.distance(w.vector.cpu())
             return {"test_accuracy": scores.get("accuracy"), "test_loss": test_loss, "metrics": scores}
 
         first, _ = next(test_set.chunks())
@@ -118,11 +125,22 @@ def simulate(
             summary = {**summarize(records), **summary}
             return Result(config, records, summary, net.module, directory, already_finished=True)
         opened = (
-            open_store(directory, config, Registered.of(data), fingerprint, device, resume, say)
+            open_store(directory, config, Registered.of(data, config), fingerprint, device, resume, say)
             if directory
             else nullcontext()
         )
-        server = open_server(config, data, net, build, loss, filter_set, filter=filter, selection=selection, say=say)
+        server = open_server(
+            config,
+            data,
+            net,
+            build,
+            loss,
+            filter_set,
+            filter=filter,
+            selection=selection,
+            objective=(lambda w: problem.excess(w.cpu())) if problem else None,
+            say=say,
+        )
         with opened as store, server as fl:
             every = config.evaluate.every
             watchers = [_say_when_nobody_trains(say), *callbacks]
@@ -130,6 +148,17 @@ def simulate(
             summary = store.finish(net.layout.unflatten(state.w)) if store else summarize(records)
         net.load(state.w)
         return Result(config, records, summary, net.module, directory)
+
+
+def _known_problem(config: Config, data: FederatedData, say: Callable[[str], None]) -> LeastSquares | None:
+    """The problem that this run solves, where its optimum is known."""
+    if not isinstance(config.data, Ridge) or not isinstance(config.model, Linear):
+        return None
+    try:
+        return least_squares(data, config.training.weight_decay)
+    except DataError as error:
+        say(f"the distance to the optimum is not measured: {error}")
+        return None
 
 
 def _say_when_nobody_trains(say: Callable[[str], None]) -> Callback:

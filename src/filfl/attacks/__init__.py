@@ -1,0 +1,14 @@
+"""What bad clients send instead of what they learnt. A new attack is one file here and one line below."""
+
+from filfl.attacks.base import Attack
+from filfl.attacks.none import NoAttack
+from filfl.attacks.scaled import Scaled
+from filfl.attacks.sign_flip import SignFlip
+
+ATTACKS: dict[str, type[Attack]] = {
+    "none": NoAttack,
+    "sign-flip": SignFlip,
+    "scaled": Scaled,
+}
+
+__all__ = ["ATTACKS", "Attack"]

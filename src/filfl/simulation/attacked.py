@@ -1,0 +1,52 @@
+"""Clients of whom some send other weights than they trained."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from filfl.attacks import Attack
+from filfl.availability.base import Ids
+from filfl.clients import Clients, Failure, Job, Split, Update
+from filfl.selection.base import AnyIds
+from filfl.weights import Layout, Weights
+
+
+class AttackedClients:
+    """The `Clients` door with an attack in it: bad clients train, lie about what they trained to, and answer every
+    other question honestly.
+
+    They lie about the weights that SGD trains. BatchNorm statistics are sent as they are: with a negative variance a
+    model computes nothing at all, and an attack wants to be averaged.
+    """
+
+    def __init__(self, clients: Clients, layout: Layout, attack: Attack, bad: Ids) -> None:
+        self._clients = clients
+        self._layout = layout
+        self._attack = attack
+        self._bad = frozenset(bad.tolist())
+
+    def train(self, ids: Sequence[int], weights: Weights, job: Job) -> dict[int, Update | Failure]:
+        answers = self._clients.train(ids, weights, job)
+        return {k: self._sent(answer, weights) if k in self._bad else answer for k, answer in answers.items()}
+
+    def losses(self, ids: Sequence[int], weights: Weights, split: Split) -> dict[int, float | Failure]:
+        return self._clients.losses(ids, weights, split)
+
+    def gradients(self, ids: Sequence[int], weights: Weights) -> dict[int, Tensor | Failure]:
+        return self._clients.gradients(ids, weights)
+
+    def num_examples(self, ids: AnyIds) -> NDArray[np.int64]:
+        return self._clients.num_examples(ids)
+
+    def _sent(self, answer: Update | Failure, w_t: Weights) -> Update | Failure:
+        if isinstance(answer, Failure):
+            return answer
+        assert isinstance(answer.weights, Weights)
+        trained = slice(self._layout.num_trained)
+        # A vector of its own: the executor's row may lie in memory that others can see.
+        vector = answer.weights.vector.clone()
+        vector[trained] = self._attack.sent(answer.weights.vector[trained], w_t.vector[trained])
+        return replace(answer, weights=Weights(vector, answer.weights.integers))

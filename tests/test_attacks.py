@@ -1,0 +1,181 @@
+"""Bad clients: who they are, what they send, and that nothing else changes."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tomli_w
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+import filfl
+from filfl.algorithms.fedavg import FedAvg
+from filfl.attacks import ATTACKS
+from filfl.attacks.scaled import Scaled
+from filfl.attacks.sign_flip import SignFlip
+from filfl.clients import Failure, Job, Update
+from filfl.config import Config
+from filfl.evaluation import cross_entropy
+from filfl.runs import read_run
+from filfl.simulation.attacked import AttackedClients
+from filfl.simulation.serial import SerialClients
+from filfl.weights import FlatModel, Weights
+
+JOB = Job(seed=1, round=1, algorithm=FedAvg(), epochs=1, steps=None, batch=8, lr=0.1)
+
+vectors = st.lists(st.integers(-1000, 1000), min_size=4, max_size=4).map(lambda v: torch.tensor(v, dtype=torch.float32))
+
+
+def test_what_is_sent_by_hand() -> None:
+    w_t, w = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 1.0])
+    assert SignFlip(share=1).sent(w, w_t).tolist() == [-1.0, 3.0]
+    assert Scaled(share=1).sent(w, w_t).tolist() == [21.0, -8.0]
+    assert (w.tolist(), w_t.tolist()) == ([3.0, 1.0], [1.0, 2.0]), "neither is changed"
+
+
+@given(vectors, vectors)
+def test_a_sign_flipped_twice_is_honest(w: torch.Tensor, w_t: torch.Tensor) -> None:
+    flip = SignFlip(share=1)
+    assert torch.equal(flip.sent(flip.sent(w, w_t), w_t), w)
+    assert torch.equal(flip.sent(w, w_t) - w_t, w_t - w)
+
+
+@given(st.lists(st.floats(-10, 10, width=32), min_size=4, max_size=4), vectors)
+def test_a_factor_of_one_is_honest_to_rounding(numbers: list[float], w_t: torch.Tensor) -> None:
+    w = torch.tensor(numbers)
+    assert torch.allclose(Scaled(share=1, factor=1.0).sent(w, w_t), w, atol=1e-3)
+
+
+@given(st.integers(1, 200), st.floats(0, 1), st.floats(0, 1), st.integers(0, 5))
+def test_the_bad_clients_depend_on_the_seed_and_the_share_alone(n: int, one: float, other: float, seed: int) -> None:
+    small, large = (
+        set(cls(share=share).bad(n, seed)) for cls, share in zip((SignFlip, Scaled), sorted((one, other)), strict=True)
+    )
+    assert small <= large <= set(range(n))
+    assert len(large) == int(max(one, other) * n + 1e-9)
+
+
+def test_shares_are_rounded_down() -> None:
+    assert len(SignFlip(share=0.29).bad(100, 0)) == 29 and len(SignFlip(share=0.09).bad(10, 0)) == 0
+    assert set(SignFlip(share=0.3).bad(20, 0)) != set(SignFlip(share=0.3).bad(20, 1))
+    assert not len(ATTACKS["none"]().bad(10, 0))
+
+
+class Scripted(SerialClients):
+    """Real clients, one of whom cannot train; remembers what was trained."""
+
+    def train(self, ids: Sequence[int], weights: Weights, job: Job) -> dict[int, Update | Failure]:
+        self.answers = {
+            k: Failure("no") if k == 3 else answer for k, answer in super().train(ids, weights, job).items()
+        }
+        return self.answers
+
+
+def test_only_bad_clients_lie_and_only_about_what_they_trained(blobs: filfl.FederatedData) -> None:
+    model = FlatModel(nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 3)), torch.device("cpu"))
+    w_t, trained = model.weights(), model.layout.num_trained
+    clients = Scripted(blobs, model, cross_entropy)
+    attacked = AttackedClients(clients, model.layout, SignFlip(share=1), np.array([0, 2, 3]))
+    answers = attacked.train([0, 1, 2, 3], w_t, JOB)
+    honest = clients.answers
+    assert list(answers) == [0, 1, 2, 3] and answers[1] is honest[1] and answers[3] == Failure("no")
+    for k in (0, 2):
+        sent, kept = answers[k].weights, honest[k].weights
+        assert torch.equal(sent.vector[:trained], w_t.vector[:trained] - (kept.vector - w_t.vector)[:trained])
+        assert torch.equal(sent.vector[trained:], kept.vector[trained:]), "BatchNorm's statistics"
+        assert torch.equal(sent.integers, kept.integers) and sent.integers.tolist() == [3]
+        assert (answers[k].num_examples, answers[k].train_loss) == (honest[k].num_examples, honest[k].train_loss)
+        again = SerialClients(blobs, model, cross_entropy).train([k], w_t, JOB)[k]
+        assert torch.equal(kept.vector, again.weights.vector), "the executor's row is left alone"
+    assert attacked.losses([0, 1], w_t, "train") == clients.losses([0, 1], w_t, "train")
+    assert torch.equal(attacked.gradients([0], w_t)[0], clients.gradients([0], w_t)[0])
+    assert attacked.num_examples([0, 1]).tolist() == clients.num_examples([0, 1]).tolist()
+
+
+@pytest.mark.parametrize("name", ["sign-flip", "scaled"])
+def test_an_attack_by_nobody_is_no_attack_bit_for_bit(small: dict[str, Any], name: str) -> None:
+    plain = filfl.simulate(small)
+    attacked = filfl.simulate({**small, "attack.name": name, "attack.share": 0.08})  # of 12 clients
+    assert attacked.records == plain.records
+    assert all(map(torch.equal, attacked.model.parameters(), plain.model.parameters()))
+
+
+def test_updates_of_everybody_twice_as_large_are_a_step_twice_as_large(small: dict[str, Any]) -> None:
+    one_step = {**small, "rounds": 3, "training.steps": 1, "training.lr": 0.1}
+    doubled = {"attack.name": "scaled", "attack.share": 1.0, "attack.factor": 2.0}
+    attacked, honest = filfl.simulate({**one_step, **doubled}), filfl.simulate({**one_step, "training.lr": 0.2})
+    for ours, theirs in zip(attacked.model.parameters(), honest.model.parameters(), strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-5)
+
+
+def test_every_executor_has_the_same_bad_clients(small: dict[str, Any]) -> None:
+    config = {**small, "attack.name": "sign-flip", "attack.share": 0.4, "filter.name": "rgf"}
+    in_a_file = {"execution.memory": 1e-6}
+    serial = filfl.simulate({**config, "execution.mode": "serial"})
+    assert serial.records != filfl.simulate({**small, "filter.name": "rgf", "execution.mode": "serial"}).records
+    assert filfl.simulate({**config, **in_a_file, "execution.mode": "serial"}).records == serial.records
+    processes = {"execution.mode": "processes", "execution.workers": 2}
+    assert filfl.simulate({**config, **processes}).records == serial.records
+    for more in ({}, in_a_file):
+        vectorized = filfl.simulate({**config, **more, "execution.mode": "vectorized"})
+        for ours, theirs in zip(vectorized.records, serial.records, strict=True):
+            assert (ours["filtered"], ours["selected"]) == (theirs["filtered"], theirs["selected"])
+            assert ours["test_loss"] == pytest.approx(theirs["test_loss"], rel=1e-3)
+
+
+def test_the_filter_throws_out_who_sends_turned_updates(small: dict[str, Any], tmp_path: Path) -> None:
+    config = {**small, "attack.name": "sign-flip", "attack.share": 0.34, "availability.n": 12}
+    filfl.simulate(config, out=tmp_path / "run")
+    run = read_run(tmp_path / "run")
+    assert run.clients.noisy.sum() == 4
+    shares = [run.clients.noisy[record["filtered"]].mean() for record in run.records]
+    assert np.mean(shares) < 4 / 12, "the filter was worse than chance"
+
+
+def test_what_is_bad_about_a_client_stands_in_its_row(small: dict[str, Any], tmp_path: Path) -> None:
+    config = {**small, "rounds": 1, "data.noisy": 0.5, "attack.name": "scaled", "attack.share": 0.5}
+    filfl.simulate(config, out=tmp_path / "run")
+    clients = read_run(tmp_path / "run").clients
+    made = Config.from_table({"data": {"clients": 12, "noisy": 0.5}, "attack": {"name": "scaled", "share": 0.5}})
+    labels, sends = made.data.load(0).noisy, np.isin(np.arange(12), made.attack.bad(12, 0))
+    words = {(False, False): "", (True, False): "random labels", (False, True): "scaled"}
+    words[True, True] = "random labels and scaled"
+    assert clients.fault.tolist() == [words[bool(a), bool(b)] for a, b in zip(labels, sends, strict=True)]
+    assert set(clients.fault) == set(words.values())
+    assert clients.noisy.tolist() == (labels | sends).tolist()
+    assert (tmp_path / "run" / "clients.csv").read_text().startswith("id,name,num_train,fault\n")
+
+
+class Died(Exception):
+    """Stands for a sudden death in the middle of a run."""
+
+
+def _die(record: Any, state: Any) -> None:
+    if record["round"] == 3:
+        raise Died
+
+
+def test_a_resumed_attack_is_the_uninterrupted_one(small: dict[str, Any], tmp_path: Path) -> None:
+    config = {**small, "rounds": 5, "attack.name": "scaled", "attack.share": 0.3}
+    whole = filfl.simulate(config)
+    with pytest.raises(Died):
+        filfl.simulate(config, out=tmp_path / "cut", callbacks=[_die])
+    assert filfl.simulate(config, out=tmp_path / "cut", resume=True).records == whole.records
+    with pytest.raises(filfl.FilflError, match=r"attack.share: 0.3 there, 0.5 here"):
+        filfl.simulate({**config, "attack.share": 0.5}, out=tmp_path / "cut", resume=True)
+
+
+def test_runs_from_before_there_were_attacks_can_be_gone_on_with(small: dict[str, Any], tmp_path: Path) -> None:
+    assert "attack" not in Config().identity() and "optimum" not in Config().identity()["filter"]
+    with pytest.raises(Died):
+        filfl.simulate({**small, "rounds": 5}, out=tmp_path / "run", callbacks=[_die])
+    table = read_run(tmp_path / "run").config.table()
+    del table["attack"], table["filter"]["optimum"]
+    (tmp_path / "run" / "config.toml").write_text(tomli_w.dumps(table))
+    said: list[str] = []
+    result = filfl.simulate({**small, "rounds": 5}, out=tmp_path / "run", resume=True, say=said.append)
+    assert len(result.records) == 5 and not said
