@@ -69,21 +69,40 @@ minutes = 0.1
 )
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "crossed.toml").write_text(CROSSED)
-    (tmp_path / "alone.toml").write_text(ALONE)
-    return tmp_path
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "filfl.cli", "reproduce", *arguments]
+
+
+def reproduce(folder: Path, *arguments: str) -> str:
+    """The command in a process of its own, with real workers."""
+    environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "120", "TERM": "dumb"}
+    done = subprocess.run(command(*arguments), cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A folder with two figures in it that were reproduced together, and what was said."""
+    folder = tmp_path_factory.mktemp("done")
+    (folder / "crossed.toml").write_text(CROSSED)
+    (folder / "alone.toml").write_text(ALONE)
+    return folder, reproduce(folder, "crossed.toml", "alone.toml", "--seeds", "2", "--out", "out", "--jobs", "2")
 
 
 @pytest.fixture
-def reproduce(folder: Path, environment: dict[str, str]):
-    def call(*arguments: str, code: int = 0) -> str:
-        command = [sys.executable, "-m", "filfl.cli", "reproduce", *arguments]
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == code, done.stdout + done.stderr
-        assert "Traceback" not in done.stderr
-        return done.stdout + done.stderr
+def told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """The command in this process, for what needs no workers: what it prints."""
+    from filfl.cli import main
+
+    def call(folder: Path, *arguments: str, code: int = 0) -> str:
+        monkeypatch.chdir(folder)
+        monkeypatch.setattr(sys, "argv", ["filfl", "reproduce", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        shown = "".join(capsys.readouterr())
+        assert (ended.value.code or 0) == code, shown
+        return shown
 
     return call
 
@@ -92,16 +111,13 @@ def written(folder: Path) -> dict[str, int]:
     return {path.parent.name: path.stat().st_mtime_ns for path in folder.glob("out/runs/*/rounds.jsonl")}
 
 
-def test_figures_share_runs_and_are_never_made_twice(reproduce, folder: Path) -> None:
-    shown = reproduce("crossed.toml", "alone.toml", "--seeds", "2", "--out", "out", "--jobs", "2")
+def test_figures_share_runs(done: tuple[Path, str]) -> None:
+    folder, shown = done
     assert "10 runs at laptop scale" in shown, "6 arms x 2 seeds, of which none-rs and plain are the same"
     assert "dgf-poc kept < 1.01" in shown and "Holds at laptop scale" in shown
-    made = written(folder)
-    assert len(made) == 10
-    told = {
-        name: tomllib.loads((folder / "out" / name / "comparison.toml").read_text()) for name in ("crossed", "alone")
-    }
-    assert told["crossed"]["runs"]["none-rs"] == told["alone"]["runs"]["plain"]
+    names = ("crossed", "alone")
+    told = {name: tomllib.loads((folder / "out" / name / "comparison.toml").read_text()) for name in names}
+    assert told["crossed"]["runs"]["none-rs"][:2] == told["alone"]["runs"]["plain"][:2]
     assert told["crossed"]["seeds"] == [0, 1] and told["crossed"]["scale"] == "laptop"
     assert {arm: facts["against"] for arm, facts in told["crossed"]["arms"].items()} == {
         "none-rs": "none-rs",
@@ -112,69 +128,86 @@ def test_figures_share_runs_and_are_never_made_twice(reproduce, folder: Path) ->
     for name, facts in told.items():
         for runs in facts["runs"].values():
             seeds = [tomllib.loads((folder / "out" / name / run / "config.toml").read_text())["seed"] for run in runs]
-            assert seeds == [0, 1], "in the order of the seeds, relative to the file"
-        assert (folder / "out" / name / "table.md").read_text().startswith(f"# {name} (2 seeds)")
+            assert seeds == facts["seeds"], "in the order of the seeds, relative to the file"
+        assert (folder / "out" / name / "table.md").read_text().startswith(f"# {name} (")
         assert (folder / "out" / name / "comparison.png").read_bytes().startswith(b"\x89PNG")
 
     summary = json.loads((folder / "out/crossed/summary.json").read_text())
     assert [arm["arm"] for arm in summary["arms"]] == ["none-rs", "dgf-rs", "none-poc", "dgf-poc"]
     assert summary["arms"][3]["levels"] == ["dgf", "poc"]
     assert summary["arms"][3]["config"] == {"filter.name": "dgf", "selection.name": "power-of-choice"}
-    assert statistics_in(summary)[1].tests["accuracy"].difference == pytest.approx(
-        summary["arms"][1]["measures"]["accuracy"]["mean"] - summary["arms"][0]["measures"]["accuracy"]["mean"],
-        abs=1e-5,
-    )
+    none, dgf = statistics_in(summary)[:2]
+    difference = dgf.measures["accuracy"].mean - none.measures["accuracy"].mean
+    assert dgf.tests["accuracy"].difference == pytest.approx(difference, abs=1e-5)
     assert drawn_in(summary)["dgf-rs"]["filtered"].rounds == (1, 2, 3, 4)
 
-    assert "3 seeds" in reproduce("alone.toml", "--seeds", "3", "--out", "out")
+
+def test_nothing_is_made_twice_and_nothing_mixed(done: tuple[Path, str], told) -> None:
+    folder, _ = done
+    made = written(folder)
+    assert len(made) == 10
+    assert "3 seeds" in reproduce(folder, "alone.toml", "--seeds", "3", "--out", "out")
     again = written(folder)
     assert len(again) == 12 and {key: again[key] for key in made} == made, "only the new seed was run"
     for other, key in ((["--scale", "paper"], "scale"), (["--set", "seed=100"], "set")):
-        refused = reproduce("alone.toml", "--out", "out", *other, code=1)
+        refused = told(folder, "alone.toml", "--out", "out", *other, code=1)
         assert f"error: out/alone holds another comparison ({key}, see" in refused
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_what_was_stopped_goes_on(how: signal.Signals, reproduce, folder: Path, environment: dict[str, str]) -> None:
+def test_what_was_stopped_or_killed_goes_on(tmp_path: Path, environment: dict[str, str]) -> None:
+    (tmp_path / "alone.toml").write_text(ALONE)
     arguments = ["alone.toml", "--seeds", "1", "--set", "rounds=150", "--out", "out", "--jobs", "1"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "filfl.cli", "reproduce", *arguments],
-        cwd=folder,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        deadline = time.monotonic() + 120
-        while not any(path.stat().st_size for path in folder.glob("out/runs/*/rounds.jsonl")):
-            assert time.monotonic() < deadline and process.poll() is None
-            time.sleep(0.01)
-    finally:
-        os.killpg(process.pid, how)
-        shown, _ = process.communicate(timeout=60)
-    assert not (folder / "out/alone/summary.json").exists()
-    if how == signal.SIGINT:
-        assert process.returncode == 130 and "Traceback" not in shown
-        assert "filfl reproduce alone.toml --set rounds=150 --scale laptop --seeds 1 --jobs 1 --out out" in shown
-    before = {path: path.read_bytes() for path in folder.glob("out/runs/*/rounds.jsonl")}
-    first = {path: data.splitlines()[0] for path, data in before.items() if data}
-    reproduce(*arguments)
-    assert {path: path.read_bytes().splitlines()[0] for path in first} == first
-    assert [len(path.read_bytes().splitlines()) for path in folder.glob("out/runs/*/rounds.jsonl")] == [150, 150]
-    assert (folder / "out/alone/summary.json").exists()
+
+    def records() -> list[bytes]:
+        return [line for path in tmp_path.glob("out/runs/*/rounds.jsonl") for line in path.read_bytes().splitlines()]
+
+    def start_and_end(how: signal.Signals) -> str:
+        before = len(records())
+        process = subprocess.Popen(
+            command(*arguments),
+            cwd=tmp_path,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            deadline = time.monotonic() + 120
+            while len(records()) <= before:
+                assert time.monotonic() < deadline and process.poll() is None
+                time.sleep(0.01)
+        finally:
+            os.killpg(process.pid, how)
+            shown, _ = process.communicate(timeout=60)
+        assert process.returncode == (130 if how == signal.SIGINT else -how), shown
+        return shown
+
+    shown = start_and_end(signal.SIGINT)
+    assert "Traceback" not in shown
+    assert "filfl reproduce alone.toml --set rounds=150 --scale laptop --seeds 1 --jobs 1 --out out" in shown
+    first = records()[0]
+    start_and_end(signal.SIGKILL)
+    assert not (tmp_path / "out/alone/summary.json").exists()
+    reproduce(tmp_path, *arguments)
+    assert first in records() and len(records()) == 2 * 150
+    assert (tmp_path / "out/alone/summary.json").exists()
 
 
-def test_mistakes_end_in_a_sentence(reproduce, folder: Path) -> None:
-    assert "error: name what to reproduce: see filfl reproduce --list" in reproduce(code=2)
-    assert "error: demo has no [figure] section" in reproduce("demo", code=2)
-    assert "no experiment of that name (known: approximation-cifar10" in reproduce("poc-imagenet", code=2)
-    (folder / "crossed.toml").write_text(CROSSED.replace("dgf-poc kept", "dgf-poc kapt"))
-    assert "error: figure: a measure must be one of" in reproduce("crossed.toml", code=2)
-    (folder / "crossed.toml").write_text(CROSSED.replace("dgf-poc kept", "opt-poc kept"))
-    assert 'error: crossed: figure.expect: there is no arm "opt-poc"' in reproduce("crossed.toml", code=2)
-    assert not (folder / "reproduction").exists()
+def test_mistakes_end_in_a_sentence(told, tmp_path: Path) -> None:
+    wrong = tmp_path / "crossed.toml"
+    assert "error: name what to reproduce: see filfl reproduce --list" in told(tmp_path, code=2)
+    assert "error: demo has no [figure] section" in told(tmp_path, "demo", code=2)
+    assert "no experiment of that name (known: approximation-cifar10" in told(tmp_path, "poc-imagenet", code=2)
+    wrong.write_text(CROSSED.replace("dgf-poc kept", "dgf-poc kapt"))
+    assert "error: figure: a measure must be one of" in told(tmp_path, "crossed.toml", code=2)
+    wrong.write_text(CROSSED.replace("dgf-poc kept", "opt-poc kept"))
+    assert 'error: crossed: figure.expect: there is no arm "opt-poc"' in told(tmp_path, "crossed.toml", code=2)
+    wrong.write_text(CROSSED.replace("dgf-poc kept <", "dgf-poc kept"))
+    assert "error: crossed: figure.expect: write ARM MEASURE > ARM" in told(tmp_path, "crossed.toml", code=2)
+    wrong.write_text(CROSSED.replace("[figure]", '[figure]\ncurves = ["accurracy"]'))
+    assert "error: figure.curves must be one of accuracy" in told(tmp_path, "crossed.toml", code=2)
+    assert not (tmp_path / "reproduction").exists()
 
 
 NAMES = [
@@ -196,8 +229,8 @@ NAMES = [
 ]
 
 
-def test_the_list_says_claim_arms_and_time(reproduce) -> None:
-    lines = reproduce("--list").splitlines()
+def test_the_list_says_claim_arms_and_time(told, tmp_path: Path) -> None:
+    lines = told(tmp_path, "--list").splitlines()
     assert sorted(line.split()[0] for line in lines if line and not line.startswith(" ")) == sorted(NAMES)
     at = next(i for i, line in enumerate(lines) if line.startswith("poc-femnist "))
     assert "App. E.1" in lines[at] and "min on 2 cores" in lines[at]
@@ -323,17 +356,19 @@ def test_the_page_tells_the_filter_from_the_selection(page) -> None:
     assert "| poc | 0.300±0.010 | 0.450±0.010 | 0.400±0.010 |" in page.pivot(statistics, levels, "accuracy")
 
 
-def test_a_new_reproduction_goes_into_the_page(page, reproduce, folder: Path, monkeypatch) -> None:
-    (folder / "poc-femnist.toml").write_text(CROSSED)
-    reproduce("poc-femnist.toml", "--seeds", "2", "--out", "out")
-    docs = folder / "docs"
+def test_a_new_reproduction_goes_into_the_page(page, done: tuple[Path, str], tmp_path: Path, monkeypatch) -> None:
+    summary = json.loads((done[0] / "out/crossed/summary.json").read_text())
+    for name, scale in (("poc-femnist", "laptop"), ("poc-cifar10", "paper")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "summary.json").write_text(json.dumps({**summary, "name": name, "scale": scale}))
+    docs = tmp_path / "docs"
     (docs / "results").mkdir(parents=True)
     (docs / "images").mkdir()
-    (docs / "results" / "verdicts.toml").write_text('poc-femnist = "It is so."\nconvergence = ""\n')
+    (docs / "results" / "verdicts.toml").write_text('poc-femnist = "It is so."\npoc-cifar10 = ""\n')
     monkeypatch.setattr(page, "DOCS", docs)
-    page.main([str(folder / "out")])
+    page.main([str(tmp_path)])
     text = (docs / "results.md").read_text(encoding="utf-8")
-    assert "It is so." in text and "filfl reproduce convergence" in text
-    assert "| [poc-femnist](#poc-femnist) |" in text and "not yet run" in text
+    assert "It is so." in text and "| [poc-femnist](#poc-femnist) |" in text
+    assert "Not yet run: `filfl reproduce poc-cifar10`" in text, "the page is about the laptop scale"
     assert (docs / "images" / "results-poc-femnist.png").read_bytes().startswith(b"\x89PNG")
     assert page.render(page.summaries(), page.texts()) == text

@@ -24,8 +24,8 @@ Values = Mapping[str, Mapping[str, Sequence[float | None]]]
 
 RULE = (
     f"A difference holds when its direction is the paper's and Welch's two-sided p is below {LEVEL}; "
-    f'"direction only" is the right direction with a larger p. Two arms are alike (~) when their means differ by at most {MARGIN}. '
-    "Against a number, the mean over the seeds is compared."
+    f'"direction only" is the right direction with a larger p. Two arms are alike (~) when their means differ '
+    f"by at most {MARGIN}. Against a number, the mean over the seeds is compared."
 )
 
 

@@ -101,8 +101,8 @@ def compared(mine: Sequence[float | None], theirs: Sequence[float | None]) -> Te
     if not len(mine) == len(a) == len(b) == len(theirs) or len(a) < 2:
         return Tested(difference, None, None)
     apart = np.subtract(a, b)
-    # A test on values without any spread divides by zero: it says nothing, so neither do we. The moments are taken here,
-    # because scipy warns of values that are all alike, as the |S^f| of an arm without a filter is.
+    # A test on values without any spread divides by zero: it says nothing, so neither do we. The moments are taken
+    # here, because scipy warns of values that are all alike, as the |S^f| of an arm without a filter is.
     n = len(a)
     welch = paired = None
     if np.ptp(a) + np.ptp(b) > 0:

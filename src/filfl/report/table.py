@@ -9,41 +9,33 @@ from filfl.report.measures import MEASURES
 from filfl.report.statistics import ArmStatistics, Spread
 from filfl.runs.summary import LAST
 
-SHOWN = tuple(name for name in MEASURES if name not in ("accuracy", "kept", "gain", "uplink"))
-"""The measures with a column of their own, where there is anything in it."""
+NOT_SHOWN = ("kept", "uplink")
+"""The measures without a column, unless the tests are about them."""
 
 
 def columns(
     statistics: Sequence[ArmStatistics], target: float, measure: str = "accuracy"
 ) -> tuple[list[str], list[list[str]]]:
     """The headings, and a row of texts for every arm; the tests are those of `measure`."""
-    rounds = list(statistics[0].accuracy_at)
-    more = [name for name in SHOWN if name == measure or any(name in arm.measures for arm in statistics)]
-    headings = [
-        "arm",
-        MEASURES["accuracy"].heading,
-        *(f"@{t}" for t in rounds),
-        f"rounds\nto {target:.2g}",
-        f"MB\nto {target:.2g}",
-        *(MEASURES[name].heading for name in more),
-        "Welch\np",
-        "paired\np",
-    ]
+    known = {name for arm in statistics for name in arm.measures}
+    more = [name for name in MEASURES if name in (known - {*NOT_SHOWN} | {measure}) - {"accuracy"}]
+    classes = "accuracy" in known
+    rounds = list(statistics[0].accuracy_at) if classes else []
+    headings = ["arm"]
+    if classes:
+        headings += [MEASURES["accuracy"].heading, *(f"@{t}" for t in rounds)]
+        headings += [f"rounds\nto {target:.2g}", f"MB\nto {target:.2g}"]
+    headings += [*(MEASURES[name].heading for name in more), "Welch\np", "paired\np"]
     rows = []
     for arm in statistics:
-        tested = arm.tests.get(measure)
-        rows.append(
-            [
-                arm.arm,
-                spread_text(arm.measures.get("accuracy"), MEASURES["accuracy"].form),
-                *(spread_text(arm.accuracy_at[t], "{:.3f}", with_std=False) for t in rounds),
-                _to_target(arm.rounds_to_target, "{:.0f}"),
-                _to_target(arm.uplink_to_target, "{:.1f}", scale=1e-6),
-                *(spread_text(arm.measures.get(name), MEASURES[name].form, name == measure) for name in more),
-                p_text(tested.welch_p if tested else None),
-                p_text(tested.paired_p if tested else None),
-            ]
-        )
+        tested, row = arm.tests.get(measure), [arm.arm]
+        if classes:
+            row.append(spread_text(arm.measures.get("accuracy"), MEASURES["accuracy"].form))
+            row += [spread_text(arm.accuracy_at[t], "{:.3f}", with_std=False) for t in rounds]
+            row += [_to_target(arm.rounds_to_target, "{:.0f}"), _to_target(arm.uplink_to_target, "{:.1f}", scale=1e-6)]
+        row += [spread_text(arm.measures.get(name), MEASURES[name].form, name == measure) for name in more]
+        row += [p_text(tested.welch_p if tested else None), p_text(tested.paired_p if tested else None)]
+        rows.append(row)
     return headings, rows
 
 
