@@ -4,7 +4,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench study wheel clean
+.PHONY: help demo test lint bench study results wheel clean
 
 help:  ## Show what every target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,6 +22,9 @@ lint: $(READY)  ## Check style (ruff) and types (mypy)
 
 study: $(READY)  ## Measure the filters, into docs/filters.md (half an hour on two cores)
 	$(BIN)/python benchmarks/filter_study.py
+
+results: $(READY)  ## Make docs/results.md and its pictures anew (FROM=reproduction takes in new runs first)
+	$(BIN)/python benchmarks/results_page.py $(FROM)
 
 bench: $(READY)  ## Measure the simulator: against a bare loop, peers, a naive filter and the machine itself
 	$(BIN)/python benchmarks/run.py

@@ -172,11 +172,14 @@ def test_compare_makes_a_table_and_pictures(filfl_process, filfl, folder: Path) 
         assert (folder / "c" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     shared = tomllib.loads((folder / "c/dgf/seed-1/config.toml").read_text())["execution"]["workers"]
     assert shared == max(1, num_cores() // 2), "two runs at a time share the cores"
-    facts = json.loads((folder / "c" / "comparison.json").read_text())
+    facts = json.loads((folder / "c" / "summary.json").read_text())
     assert [arm["arm"] for arm in facts["arms"]] == ["none", "dgf", "rgf"]
-    assert facts["target"] == 0.2 and facts["arms"][0]["welch_p"] is None
+    assert facts["target"] == 0.2 and facts["arms"][0]["tests"] == {}
+    assert facts["arms"][2]["config"] == {"filter.name": "rgf"} and facts["config"]["selection.k"] == 3
     again = filfl_process("compare", "tiny.toml", "--seeds", "2", "--target", "0.2", "--out", "c", "--resume")
-    assert json.loads((folder / "c" / "comparison.json").read_text()) == facts
+    assert json.loads((folder / "c" / "summary.json").read_text()) == facts
+    told = tomllib.loads((folder / "c" / "comparison.toml").read_text())
+    assert told["runs"]["dgf"] == ["dgf/seed-0", "dgf/seed-1"] and told["arms"]["dgf"]["against"] == "none"
     assert "6/6" in again
     assert "error: c already holds a comparison: add --resume" in filfl("compare", "tiny.toml", "--out", "c", code=1)
     (folder / "thesis").mkdir()

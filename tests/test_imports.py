@@ -32,11 +32,13 @@ ORDER = [
     # what stands around it
     "sections",
     "config",
+    "figure",
     "experiment",
     "runs",
     "simulation",
     "workers",
     "compare",
+    "reproduce",
     "report",
     "progress",
     "commands",

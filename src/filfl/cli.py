@@ -92,6 +92,28 @@ def compare(
     compare_command(config, arm, out, set_ or [], scale, seeds, jobs, target, resume)
 
 
+@app.command()
+def reproduce(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NAME...", help="Figures of the paper (see --list), all of them, or TOML files."),
+    ] = None,
+    list_: Annotated[bool, typer.Option("--list", help="Show the names, with claim, arms and expected time.")] = False,
+    scale: Annotated[str, typer.Option("--scale", help="laptop, or paper for a GPU.")] = "laptop",
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs of every arm.")] = 3,
+    set_: Set = None,
+    jobs: Jobs = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The directory for the results.")] = Path("reproduction"),
+) -> None:
+    """Reproduce figures of the paper: tables, pictures, and whether its claims hold. Started again, it goes on."""
+    from filfl.commands.reproduce import list_figures, reproduce_command
+
+    if list_:
+        list_figures()
+    else:
+        reproduce_command(names or [], set_ or [], scale, seeds, jobs, out)
+
+
 @app.command("data")
 def data_(
     name: Annotated[str, typer.Argument(help="A dataset, such as femnist; see filfl list.")],

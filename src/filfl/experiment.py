@@ -2,20 +2,26 @@
 
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import resources
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from filfl.config import REGISTRIES, Config, default_name, option_names
 from filfl.errors import ConfigError
+from filfl.figure import Figure
 from filfl.options import FOLDER_NAME, Count, Fraction, is_folder_name, read, show, unknown_name
 
 INSTEAD = {"training.steps": "training.epochs", "training.epochs": "training.steps"}
 """Setting the one unsets the other."""
 UNSET = "unset"
 """The value that takes an option of the base away, as in filter.size = "unset"."""
+SECTIONS = ("arms", "factors", "compare", "scale", "figure")
+"""The sections of an experiment file that are no part of a run's config."""
+LAPTOP = "laptop"
+"""The scale of a file as it is."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +31,10 @@ class Arm:
     name: str
     changes: Mapping[str, Any] = field(default_factory=dict)
     against: str | None = None
+    start: "Experiment | None" = None
+    """The experiment whose base it changes; unset: the one that it stands in."""
+    levels: tuple[str, ...] = ()
+    """What it takes of each factor, where the arms are all combinations of factors."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +58,9 @@ class Experiment:
     arms: tuple[Arm, ...] = ()
     compare: Compare = Compare()
     scales: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Changes to the base by name, such as the size of the paper's own runs."""
+    """Changes to the base by name, such as the size of the paper's own runs; `arms` in one stands in for the arms."""
+    figure: Figure | None = None
+    """What it reproduces of the paper."""
 
     @classmethod
     def load(cls, source: str | Path) -> "Experiment":
@@ -74,34 +86,42 @@ class Experiment:
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> "Experiment":
-        extras = ("arms", "compare", "scale")
-        base = {key: value for key, value in table.items() if key not in extras}
-        arms = []
-        for key in extras:
+        for key in SECTIONS:
             if not isinstance(table.get(key, {}), Mapping):
                 raise ConfigError(f"{key} is a section (got {show(table[key])})")
-        for name, given in table.get("arms", {}).items():
-            if not isinstance(given, Mapping):
-                raise ConfigError(f'arms.{name} is a section: write [arms.{name}] and below it "filter.name" = "dgf"')
-            changes = dotted_keys({key: value for key, value in given.items() if key != "against"})
-            arms.append(Arm(name, changes, given.get("against")))
         for name, given in table.get("scale", {}).items():
             if not isinstance(given, Mapping):
                 raise ConfigError(f"scale.{name} is a section: write [scale.{name}] and below it rounds = 500")
-        compare = read(Compare, table.get("compare", {}), "compare")
-        return cls(base, tuple(arms), compare, table.get("scale", {}))
+        base = {key: value for key, value in table.items() if key not in (*SECTIONS, "from")}
+        scales = {name: _dotted_but_arms(given) for name, given in table.get("scale", {}).items()}
+        if "from" in table:
+            start = _shipped("from", table["from"])
+            base = override(start.base, base)
+            inherited = {name: {k: v for k, v in given.items() if k != "arms"} for name, given in start.scales.items()}
+            scales = {name: {**inherited.get(name, {}), **scales.get(name, {})} for name in {**inherited, **scales}}
+        return cls(
+            base,
+            (*_crossed(table.get("factors", {})), *_read_arms(table.get("arms", {}))),
+            read(Compare, table.get("compare", {}), "compare"),
+            scales,
+            read(Figure, table["figure"], "figure") if "figure" in table else None,
+        )
 
     def at_scale(self, name: str | None) -> "Experiment":
         """This experiment with the changes of one of its scales in the base."""
-        if name is None:
+        if name is None or name == LAPTOP:
             return self
         if name not in self.scales:
             raise ConfigError(unknown_name("--scale", name, self.scales or ["(this config has no [scale.NAME])"]))
-        return replace(self, base=override(self.base, self.scales[name]))
+        changes = dict(self.scales[name])
+        arms = tuple(_read_arms(changes.pop("arms"))) if "arms" in changes else self.arms
+        arms = tuple(replace(arm, start=arm.start and arm.start.at_scale(name)) for arm in arms)
+        return replace(self, base=override(self.base, changes), arms=arms)
 
     def config(self, changes: Mapping[str, Any], arm: Arm | None = None, seed: int | None = None) -> Config:
         """The config of one run: the base, with these changes, then the arm's, then the seed of a comparison."""
-        table = override(override(self.base, changes), arm.changes if arm else {})
+        base = arm.start.base if arm and arm.start else self.base
+        table = override(override(base, changes), arm.changes if arm else {})
         try:
             return Config.from_table(table if seed is None else {**table, "seed": seed})
         except ConfigError as error:
@@ -123,13 +143,63 @@ class Experiment:
             if arm.against is not None and arm.against not in names:
                 known = ", ".join(names)
                 raise ConfigError(f"arms.{arm.name}: against must be one of {known} (got {show(arm.against)})")
-        return tuple(Arm(arm.name, arm.changes, arm.against or names[0]) for arm in self.arms)
+        return tuple(replace(arm, against=arm.against or names[0]) for arm in self.arms)
 
 
 def shipped_names() -> list[str]:
     """The experiments that come with filfl."""
     folder = resources.files("filfl") / "experiments"
     return sorted(entry.name[:-5] for entry in folder.iterdir() if entry.name.endswith(".toml"))
+
+
+def _read_arms(table: Mapping[str, Any]) -> Iterator[Arm]:
+    """The arms of a table {name: changes}; `from` = "EXPERIMENT/ARM" starts from an arm of another experiment."""
+    for name, given in table.items():
+        if not isinstance(given, Mapping):
+            raise ConfigError(f'arms.{name} is a section: write [arms.{name}] and below it "filter.name" = "dgf"')
+        changes = dotted_keys({key: value for key, value in given.items() if key not in ("against", "from")})
+        if "from" not in given:
+            yield Arm(name, changes, given.get("against"))
+            continue
+        source, _, wanted = str(given["from"]).rpartition("/")
+        start = _shipped(f"arms.{name}.from", source)
+        found = {arm.name: arm for arm in start.arms}
+        if wanted not in found:
+            raise ConfigError(unknown_name(f"arms.{name}.from: the arm of {source}", wanted, found))
+        yield Arm(name, {**found[wanted].changes, **changes}, given.get("against"), start)
+
+
+def _crossed(factors: Mapping[str, Any]) -> Iterator[Arm]:
+    """All combinations of the factors' levels, the first factor changing fastest.
+
+    Each is tested against the one that differs from it in having the first level of the first factor.
+    """
+    for name, levels in factors.items():
+        if not isinstance(levels, Mapping) or not all(isinstance(changes, Mapping) for changes in levels.values()):
+            raise ConfigError(
+                f'factors.{name} is a section: write [factors.{name}] and below it dgf = {{ "filter.name" = "dgf" }}'
+            )
+    if not factors:
+        return
+    baseline = next(iter(next(iter(factors.values()))))
+    for combination in product(*(levels.items() for levels in reversed(list(factors.values())))):
+        names = tuple(level for level, _ in reversed(combination))
+        changes: dict[str, Any] = {}
+        for _, given in combination:
+            changes |= dotted_keys(given)
+        yield Arm("-".join(names), changes, "-".join([baseline, *names[1:]]), levels=names)
+
+
+def _shipped(key: str, name: object) -> Experiment:
+    """What `from` names: one of the experiments that come with filfl."""
+    if not isinstance(name, str) or name not in shipped_names():
+        raise ConfigError(unknown_name(key, name, shipped_names()))
+    return Experiment.load(name)
+
+
+def _dotted_but_arms(scale: Mapping[str, Any]) -> dict[str, Any]:
+    arms = {"arms": scale["arms"]} if "arms" in scale else {}
+    return dotted_keys({key: value for key, value in scale.items() if key != "arms"}) | arms
 
 
 def override(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

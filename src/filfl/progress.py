@@ -1,7 +1,7 @@
 """Progress that a person can watch: a live bar in a terminal, plain lines elsewhere."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from filfl.workers import Progress as RunProgress
+from filfl.workers import Task
 
 LINES = 10
 """How many plain lines a run prints where nobody watches a terminal."""
@@ -78,13 +79,14 @@ class RoundsShown:
 class RunsShown:
     """The progress of many runs: one bar for all of them, one for each that is under way."""
 
-    def __init__(self, console: Console, rounds: Mapping[Path, int]) -> None:
+    def __init__(self, console: Console, tasks: Sequence[Task]) -> None:
         self._console = console
-        self._rounds = dict(rounds)
+        self._labels = {task.directory: task.label for task in tasks}
+        self._rounds: dict[Path, int] = {task.directory: task.table["rounds"] for task in tasks}
         self._live = console.is_terminal
         self._bar = _bar(console)
         self._bars: dict[Path, TaskID] = {}
-        self._done: dict[Path, int] = dict.fromkeys(rounds, 0)
+        self._done: dict[Path, int] = dict.fromkeys(self._rounds, 0)
         self._finished = 0
         self._all: TaskID | None = None
 
@@ -100,7 +102,7 @@ class RunsShown:
 
     def __call__(self, progress: RunProgress) -> None:
         run = progress.directory
-        name = f"{run.parent.name} {run.name}"
+        name = self._labels[run]
         self._done[run] = progress.round
         self._finished += progress.finished
         numbers = _numbers(progress.accuracy, progress.filtered)

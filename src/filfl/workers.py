@@ -19,10 +19,11 @@ from filfl.errors import FilflError, RunError
 
 @dataclass(frozen=True)
 class Task:
-    """One run to be made: its config as a table, and where it goes."""
+    """One run to be made: its config as a table, where it goes, and what a person calls it."""
 
     table: Mapping[str, Any]
     directory: Path
+    label: str
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,8 @@ def run_all(
                     process.join()
                     raise RunError(
                         f"the process of {task.directory if task else 'a run'} died (exit code {process.exitcode}; "
-                        "-9 often means that memory ran out): go on with --resume, or with fewer --jobs"
+                        "-9 often means that memory ran out): start again (run and compare: with --resume), or take "
+                        "fewer --jobs"
                     ) from None
                 if isinstance(message, FilflError):
                     raise message

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from filfl.commands.terminal import console, default_directory, say, stopped
-from filfl.compare import PLAN, make_plan, run_plan
+from filfl.compare import PLAN, in_folders, make_plan, run_plans, tasks_of
 from filfl.cores import num_cores
 from filfl.experiment import Experiment, parse_arm, parse_changes
 from filfl.progress import RunsShown
-from filfl.report.comparison import report_comparison
+from filfl.report.comparison import Comparison, report_comparison
 from filfl.report.table import rich_table
 
 
@@ -31,26 +31,32 @@ def compare_command(
     changes = parse_changes(pairs)
     name = experiment.config(changes).name
     directory = out or default_directory(name, resume, PLAN)
-    plan = make_plan(experiment, directory, seeds or experiment.compare.seeds, changes)
-    jobs = min(jobs or num_cores(), len(plan.tasks))
     changed = [*pairs, *([f"scale {scale}"] if scale else [])]
     title = f"{name} with {', '.join(changed)}" if changed else experiment.compare.title or name
-    size = f"{len(plan.arms)} arms x {len(plan.seeds)} seeds = {len(plan.tasks)} runs, {jobs} at a time"
+    plan = make_plan(experiment, directory, title, seeds or experiment.compare.seeds, changes, in_folders(directory))
+    tasks = tasks_of([plan])
+    jobs = min(jobs or num_cores(), len(tasks))
+    size = f"{len(plan.arms)} arms x {len(plan.seeds)} seeds = {len(tasks)} runs, {jobs} at a time"
     say(f"{title}: {size}", style="bold")
     try:
-        with RunsShown(console, {task.directory: task.table["rounds"] for task in plan.tasks}) as shown:
-            run_plan(plan, jobs, resume, shown, say)
+        with RunsShown(console, tasks) as shown:
+            run_plans([plan], jobs, resume, shown, say)
     except KeyboardInterrupt:
         given = [word for arm in arms or [] for word in ("--arm", arm)]
         given += [word for pair in pairs for word in ("--set", pair)]
         numbers = {"--scale": scale, "--seeds": seeds, "--jobs": jobs, "--target": target}
         given += [word for name, value in numbers.items() if value is not None for word in (name, str(value))]
-        stopped(["filfl", "compare", source, *given], directory)
+        stopped(["filfl", "compare", source, *given, "--out", str(directory), "--resume"])
     target = experiment.compare.target if target is None or math.isnan(target) else target
-    comparison = report_comparison(plan, f"{title} ({len(plan.seeds)} seeds)", target, experiment.compare.at)
-    console.print(rich_table(comparison.title, comparison.statistics, comparison.target, comparison.seeds))
+    show_comparison(report_comparison(plan, target, experiment.compare.at), "accuracy")
+    return directory
+
+
+def show_comparison(comparison: Comparison, measure: str) -> None:
+    """The table, and where everything is."""
+    shown = comparison.statistics, comparison.target, comparison.seeds, measure
+    console.print(rich_table(comparison.title, *shown))
     picture, *more = comparison.pictures
     say(f"table     {comparison.table}")
     say(f"picture   {picture}")
     say(f"and each curve by itself: {', '.join(path.name for path in more)}")
-    return directory

@@ -25,7 +25,7 @@ def run_command(source: str, pairs: Sequence[str], scale: str | None, out: Path 
             result = simulate(config, callbacks=[shown], out=directory, resume=resume, say=say)
     except KeyboardInterrupt:
         given = [word for pair in pairs for word in ("--set", pair)] + (["--scale", scale] if scale else [])
-        stopped(["filfl", "run", source, *given], directory)
+        stopped(["filfl", "run", source, *given, "--out", str(directory), "--resume"])
     if result.already_finished:
         say("This run is finished already; nothing was done.")
     summary = result.summary

@@ -32,8 +32,8 @@ def default_directory(name: str, resume: bool, mark: str) -> Path:
     raise AssertionError("count() does not end")
 
 
-def stopped(command: Sequence[str], directory: Path) -> NoReturn:
-    """Say how to go on after Ctrl-C, and end."""
+def stopped(command: Sequence[str]) -> NoReturn:
+    """Say by which command to go on after Ctrl-C, and end."""
     say("\nStopped. Nothing is lost; go on with:", style="yellow")
-    say(f"  {shlex.join([*command, '--out', str(directory), '--resume'])}")
+    say(f"  {shlex.join(command)}")
     raise typer.Exit(STOPPED)

@@ -1,14 +1,17 @@
-"""A comparison, from its run directories to a table and pictures beside them."""
+"""A comparison, from its run directories to a table, a summary and pictures beside them."""
 
-import dataclasses
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from filfl.compare import Plan
-from filfl.report.figures import draw_comparison
+from filfl.figure import Figure
+from filfl.report.curves import CURVES, series_of
+from filfl.report.figures import draw_bars, draw_comparison
+from filfl.report.measures import MEASURES
 from filfl.report.statistics import ArmStatistics, compare_arms, default_rounds, default_target
+from filfl.report.summary import summary_of, to_text
 from filfl.report.table import markdown_table
 from filfl.runs import read_run
 from filfl.runs.files import write_whole
@@ -22,22 +25,39 @@ class Comparison:
     statistics: list[ArmStatistics]
     target: float
     seeds: int
+    summary: dict[str, Any]
     table: Path
     pictures: list[Path]
 
 
-def report_comparison(plan: Plan, title: str, target: float | None, at: Sequence[int]) -> Comparison:
-    """Read the runs of a finished comparison, and write comparison.md, comparison.json and the PNGs."""
-    runs = {arm.name: [read_run(plan.run_directory(arm.name, seed)) for seed in plan.seeds] for arm in plan.arms}
+def report_comparison(plan: Plan, target: float | None, at: Sequence[int], figure: Figure | None = None) -> Comparison:
+    """Read the runs of a finished comparison, and write table.md, summary.json and the PNGs."""
+    runs = {arm: [read_run(task.directory) for task in tasks] for arm, tasks in plan.runs.items()}
     records = {arm: [run.records for run in seeds] for arm, seeds in runs.items()}
     against = {arm.name: arm.against or plan.arms[0].name for arm in plan.arms}
     target = default_target(records) if target is None else target
     rounds = max(len(run.records) for seeds in runs.values() for run in seeds)
     shown = tuple(t for t in at if t <= rounds) or default_rounds(rounds)
     statistics = compare_arms(records, against, target, shown)
-    table = plan.directory / "comparison.md"
-    write_whole(table, markdown_table(title, statistics, target, len(plan.seeds)).encode())
-    facts = {"title": title, "target": target, "arms": [dataclasses.asdict(arm) for arm in statistics]}
-    write_whole(plan.directory / "comparison.json", (json.dumps(facts, indent=2) + "\n").encode())
-    pictures = draw_comparison(runs, against, title, plan.directory)
-    return Comparison(title, statistics, target, len(plan.seeds), table, pictures)
+    curves = {name: curve for name, curve in CURVES.items() if figure is None or name in figure.curves}
+    drawn = {
+        arm: {name: s for name, curve in curves.items() if (s := series_of(curve, seeds))}
+        for arm, seeds in runs.items()
+    }
+    title = f"{plan.title} ({len(plan.seeds)} seeds)"
+    measure = figure.measure if figure else "accuracy"
+    table = plan.directory / "table.md"
+    write_whole(table, markdown_table(title, statistics, target, len(plan.seeds), measure).encode())
+    summary = summary_of(plan, runs, statistics, drawn, target)
+    write_whole(plan.directory / "summary.json", to_text(summary).encode())
+    pictures = draw_comparison(drawn, against, title, plan.directory)
+    if figure and figure.picture == "bars":
+        pictures.insert(0, draw_summary_bars(summary, measure, plan.directory / "bars.png"))
+    return Comparison(title, statistics, target, len(plan.seeds), summary, table, pictures)
+
+
+def draw_summary_bars(summary: dict[str, Any], measure: str, path: Path, dpi: int = 150) -> Path:
+    """The bars of a summary whose arms are combinations of factors."""
+    measured = {tuple(arm["levels"]): arm["measures"].get(measure) for arm in summary["arms"]}
+    values = {levels: (spread["mean"], spread["std"]) for levels, spread in measured.items() if spread}
+    return draw_bars(values, " ".join(MEASURES[measure].heading.split()), summary["title"], path, dpi)

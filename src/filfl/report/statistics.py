@@ -4,24 +4,35 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 from scipy import stats
 
-from filfl.runs.summary import at_round, final, reached
-
-Records = Sequence[Mapping[str, Any]]
+from filfl.report.measures import MEASURES, Records
+from filfl.runs.summary import at_round, reached
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Mean and standard deviation over the seeds, and over how many of them."""
+    """A number over the seeds: mean, standard deviation, of how many of them, and the number of every seed."""
 
     mean: float
     std: float
     count: int
     of: int
+    values: tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class Tested:
+    """Two arms in one measure."""
+
+    difference: float
+    """Of the means."""
+    welch_p: float | None
+    """Two-sided p of Welch's t-test; None where it says nothing."""
+    paired_p: float | None
+    """The same of the paired test, seed by seed: the arms of a seed share split, availability and start."""
 
 
 @dataclass(frozen=True)
@@ -30,34 +41,34 @@ class ArmStatistics:
 
     arm: str
     against: str
-    final_accuracy: Spread | None
-    final_loss: Spread | None
+    measures: dict[str, Spread]
+    """Those of `MEASURES` that its runs have."""
     accuracy_at: dict[int, Spread | None]
     rounds_to_target: Spread | None
     uplink_to_target: Spread | None
     """In bytes; over the seeds that reached the target."""
-    mean_filtered: Spread | None
-    welch_p: float | None
-    """Two-sided p of Welch's t-test on the final accuracies against the other arm; None where it says nothing."""
-    paired_p: float | None
-    """The same of the paired test, seed by seed: the arms of a seed share split, availability and start."""
+    tests: dict[str, Tested]
+    """Of every measure against the other arm; empty for an arm that is its own."""
 
 
 def compare_arms(
     runs: Mapping[str, Sequence[Records]], against: Mapping[str, str], target: float, at: Sequence[int]
 ) -> list[ArmStatistics]:
     """Statistics of every arm; `runs` has the records of each seed, in one order of seeds for all arms."""
+    measures = {arm: _measures(seeds) for arm, seeds in runs.items()}
     return [
         ArmStatistics(
             arm=arm,
             against=against[arm],
-            final_accuracy=_over(seeds, lambda r: final(r, "test_accuracy")),
-            final_loss=_over(seeds, lambda r: final(r, "test_loss")),
-            accuracy_at={t: _over(seeds, partial(at_round, t=t)) for t in at},
-            rounds_to_target=_over(seeds, lambda r: _reached(r, target, 0)),
-            uplink_to_target=_over(seeds, lambda r: _reached(r, target, 1)),
-            mean_filtered=_over(seeds, lambda r: float(np.mean([record["num_filtered"] for record in r]))),
-            **_tests(seeds, runs[against[arm]], arm == against[arm]),
+            measures=measures[arm],
+            accuracy_at={t: over_seeds(seeds, partial(at_round, t=t)) for t in at},
+            rounds_to_target=over_seeds(seeds, lambda r: _reached(r, target, 0)),
+            uplink_to_target=over_seeds(seeds, lambda r: _reached(r, target, 1)),
+            tests={
+                name: compared(spread.values, measures[against[arm]][name].values)
+                for name, spread in measures[arm].items()
+                if arm != against[arm] and name in measures[against[arm]]
+            },
         )
         for arm, seeds in runs.items()
     ]
@@ -65,7 +76,7 @@ def compare_arms(
 
 def default_target(runs: Mapping[str, Sequence[Records]]) -> float:
     """Nine tenths of the best final accuracy of all arms."""
-    finals = [_over(seeds, lambda r: final(r, "test_accuracy")) for seeds in runs.values()]
+    finals = [over_seeds(seeds, MEASURES["accuracy"].of) for seeds in runs.values()]
     return 0.9 * max((spread.mean for spread in finals if spread), default=0.0)
 
 
@@ -74,30 +85,39 @@ def default_rounds(rounds: int) -> tuple[int, ...]:
     return tuple(sorted({max(1, rounds // 6), max(1, rounds // 2), rounds}))
 
 
-def _over(seeds: Sequence[Records], measure: Callable[[Records], float | None]) -> Spread | None:
-    values = [value for value in map(measure, seeds) if value is not None]
-    if not values:
+def over_seeds(seeds: Sequence[Records], measure: Callable[[Records], float | None]) -> Spread | None:
+    values = tuple(map(measure, seeds))
+    known = [value for value in values if value is not None]
+    if not known:
         return None
-    std = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-    return Spread(float(np.mean(values)), std, len(values), len(seeds))
+    std = float(np.std(known, ddof=1)) if len(known) > 1 else 0.0
+    return Spread(float(np.mean(known)), std, len(known), len(seeds), values)
+
+
+def compared(mine: Sequence[float | None], theirs: Sequence[float | None]) -> Tested:
+    """The difference of the means, and the tests; they say nothing where a seed is missing or there is no spread."""
+    a, b = ([value for value in values if value is not None] for values in (mine, theirs))
+    difference = float(np.mean(a) - np.mean(b))
+    if not len(mine) == len(a) == len(b) == len(theirs) or len(a) < 2:
+        return Tested(difference, None, None)
+    apart = np.subtract(a, b)
+    # A test on values without any spread divides by zero: it says nothing, so neither do we. The moments are taken
+    # here, because scipy warns of values that are all alike, as the |S^f| of an arm without a filter is.
+    n = len(a)
+    welch = paired = None
+    if np.ptp(a) + np.ptp(b) > 0:
+        moments = (m for x in (a, b) for m in (np.mean(x), np.std(x, ddof=1), n))
+        welch = float(stats.ttest_ind_from_stats(*moments, equal_var=False).pvalue)
+    if np.ptp(apart) > 0:
+        paired = float(2 * stats.t.sf(abs(difference) / (np.std(apart, ddof=1) / math.sqrt(n)), n - 1))
+    return Tested(difference, welch, paired)
+
+
+def _measures(seeds: Sequence[Records]) -> dict[str, Spread]:
+    spreads = {name: over_seeds(seeds, measure.of) for name, measure in MEASURES.items()}
+    return {name: spread for name, spread in spreads.items() if spread}
 
 
 def _reached(records: Records, target: float, which: int) -> float | None:
     found = reached(records, target)
     return float(found[which]) if found else None
-
-
-def _tests(mine: Sequence[Records], theirs: Sequence[Records], same: bool) -> dict[str, float | None]:
-    finals = [(final(a, "test_accuracy"), final(b, "test_accuracy")) for a, b in zip(mine, theirs, strict=True)]
-    pairs = np.array([(a, b) for a, b in finals if a is not None and b is not None])
-    if same or len(pairs) < max(2, len(mine)):
-        return {"welch_p": None, "paired_p": None}
-    a, b = pairs.T
-    # A test on values without any spread divides by zero: it says nothing, so neither do we.
-    welch = stats.ttest_ind(a, b, equal_var=False).pvalue if np.ptp(a) + np.ptp(b) > 0 else math.nan
-    paired = stats.ttest_rel(a, b).pvalue if np.ptp(a - b) > 0 else math.nan
-    return {"welch_p": _number(welch), "paired_p": _number(paired)}
-
-
-def _number(p: float) -> float | None:
-    return float(p) if math.isfinite(p) else None

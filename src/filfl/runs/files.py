@@ -40,7 +40,11 @@ def write_whole(path: Path, data: bytes | Iterable[bytes]) -> None:
             raise
         sync_folder(path.parent)
     except OSError as error:
-        room = ". Free some space, then go on with --resume" if error.errno == errno.ENOSPC else ""
+        room = (
+            ". Free some space, then start again (run and compare: with --resume)"
+            if error.errno == errno.ENOSPC
+            else ""
+        )
         raise RunError(f"{path} cannot be written: {error.strerror}{room}") from None
 
 

@@ -269,5 +269,6 @@ def _writing(directory: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise RunError(
-            f"{directory} cannot be written: {error.strerror}. Free some space, then go on with --resume"
+            f"{directory} cannot be written: {error.strerror}. Free some space, then start again (run and compare: "
+            "with --resume)"
         ) from None

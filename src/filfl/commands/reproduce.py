@@ -1,0 +1,81 @@
+"""`filfl reproduce`: the figures of the paper."""
+
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+
+from filfl.commands.compare import show_comparison
+from filfl.commands.terminal import console, say, stopped
+from filfl.compare import run_plans, tasks_of
+from filfl.cores import num_cores
+from filfl.errors import ConfigError
+from filfl.experiment import Experiment, parse_changes
+from filfl.progress import RunsShown
+from filfl.report.claims import check_figure, outcomes, verdict
+from filfl.report.comparison import report_comparison
+from filfl.report.table import p_text
+from filfl.reproduce import Reproduction, figure_names, plan_figures
+from filfl.workers import Progress
+
+
+def list_figures() -> None:
+    """The figures that can be reproduced."""
+    for name in figure_names():
+        experiment = Experiment.load(name)
+        assert experiment.figure is not None
+        arms = [arm.name for arm in experiment.checked_arms()]
+        shown = arms if len(arms) <= 12 else [*arms[:6], f"... ({len(arms)} arms)"]
+        minutes = f"about {experiment.figure.minutes:g} min on 2 cores"
+        say(f"{name}   {experiment.figure.paper}   {minutes}", style="bold")
+        for text in (experiment.figure.claim, "arms: " + ", ".join(shown)):
+            say(textwrap.fill(text, 110, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False))
+
+
+def reproduce_command(
+    sources: Sequence[str], pairs: Sequence[str], scale: str, seeds: int, jobs: int | None, out: Path
+) -> None:
+    if not sources:
+        raise ConfigError("name what to reproduce: see filfl reproduce --list, or write all")
+    found = plan_figures(sources, scale, seeds, parse_changes(pairs), out)
+    for each in found:
+        check_figure(each.figure)
+    plans = [each.plan for each in found]
+    tasks = tasks_of(plans)
+    jobs = min(jobs or num_cores(), len(tasks))
+    names = ", ".join(each.name for each in found)
+    say(f"{names}: {len(tasks)} runs at {scale} scale, {jobs} at a time, into {out}", style="bold")
+    missing = {each.name: {task.directory for task in tasks_of([each.plan])} for each in found}
+    try:
+        with RunsShown(console, tasks) as shown:
+
+            def on(progress: Progress) -> None:
+                shown(progress)
+                for each in found:
+                    if progress.finished and progress.directory in missing[each.name]:
+                        missing[each.name].remove(progress.directory)
+                        if not missing[each.name]:
+                            _report(each)
+
+            run_plans(plans, jobs, True, on, say)
+    except KeyboardInterrupt:
+        given = [word for pair in pairs for word in ("--set", pair)]
+        numbers = ["--scale", scale, "--seeds", str(seeds), "--jobs", str(jobs), "--out", str(out)]
+        stopped(["filfl", "reproduce", *sources, *given, *numbers])
+
+
+def _report(each: Reproduction) -> None:
+    """The table and the pictures of a figure whose runs are all there, and what became of the paper's claim."""
+    compare = each.experiment.compare
+    comparison = report_comparison(each.plan, compare.target, compare.at, each.figure)
+    say("")
+    show_comparison(comparison, each.figure.measure)
+    values = {arm.arm: {name: spread.values for name, spread in arm.measures.items()} for arm in comparison.statistics}
+    say(f"{each.figure.paper}: {each.figure.claim}")
+    results = outcomes(each.figure.expect, values)
+    for outcome in results:
+        p = f", p = {p_text(outcome.tested.welch_p)}" if outcome.tested else ""
+        measured = outcome.tested.difference if outcome.tested else outcome.mean
+        value = "-" if measured is None else f"{measured:+.4g}" if outcome.tested else f"{measured:.4g}"
+        say(f"  {outcome.expectation}: {value}{p}: {outcome.holds}")
+    if results:
+        say(f"Holds at {each.plan.facts['scale']} scale: {verdict(results)}\n", style="bold")

@@ -1,0 +1,110 @@
+"""What a run's records come down to: one number a measure."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import optimize
+
+from filfl.runs.summary import LAST
+
+Record = Mapping[str, Any]
+Records = Sequence[Record]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number of a run, and how it is shown."""
+
+    heading: str
+    of: Callable[[Records], float | None]
+    form: str = "{:.3f}"
+
+
+def metric_of(record: Record, name: str) -> float | None:
+    """A number of the test, which may be one that only some data or older runs have."""
+    value: float | None = record.get("metrics", {}).get(name)
+    return value
+
+
+def ratio_of(record: Record) -> float | None:
+    """R(S^f) / R(OPT) of a filtering whose optimum was looked for."""
+    best, found = record.get("reward_optimum"), record.get("reward_filtered")
+    return None if best is None or found is None or best <= 0 else float(found / best)
+
+
+def gap_of(record: Record) -> float | None:
+    """How much lower the loss of the best set is than that of S^f: R is a constant minus the loss."""
+    best, found = record.get("reward_optimum"), record.get("reward_filtered")
+    return None if best is None or found is None else float(best - found)
+
+
+def gain_of(record: Record) -> float | None:
+    """delta_t on the filtering set: how much lower the loss of S^f is than that of everybody who trained."""
+    everybody, found = record.get("reward_all"), record.get("reward_filtered")
+    return None if everybody is None or found is None else float(found - everybody)
+
+
+def _kept(record: Record) -> float | None:
+    return record["num_filtered"] / record["num_available"] if record.get("num_available") else None
+
+
+def _final(of: Callable[[Record], float | None]) -> Callable[[Records], float | None]:
+    """The mean over the last rounds that have it."""
+    return lambda records: _mean(_known(map(of, records))[-LAST:])
+
+
+def _over_rounds(of: Callable[[Record], float | None]) -> Callable[[Records], float | None]:
+    """The mean over the rounds that have it."""
+    return lambda records: _mean(_known(map(of, records)))
+
+
+def neighbourhood(records: Records) -> float | None:
+    """c of the fit a / t + c to the squared distance from the optimum, a and c at least 0, relative errors least."""
+    t, d = _distances(records)
+    if len(t) < 2:
+        return None
+    (_, c), _ = optimize.nnls(np.column_stack([1 / t, np.ones_like(t)]) / d[:, None], np.ones_like(t))
+    return float(c)
+
+
+def rate(records: Records) -> float | None:
+    """The slope of the squared distance over the round, both in logarithms: -1 where it falls as 1 / t."""
+    t, d = _distances(records)
+    return float(np.polyfit(np.log(t), np.log(d), 1)[0]) if len(t) > 1 else None
+
+
+def _distances(records: Records) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """The rounds and their distances, after the first tenth, in which the start still shows."""
+    first = len(records) / 10
+    known = [(r["round"], metric_of(r, "distance")) for r in records if r["round"] > first]
+    t, d = np.array([(t, d) for t, d in known if d], dtype=np.float64).reshape(-1, 2).T
+    return t, d
+
+
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return float(np.mean(values)) if values else None
+
+
+MEASURES = {
+    "accuracy": Measure("final\naccuracy", _final(lambda r: r["test_accuracy"])),
+    "test-loss": Measure("test\nloss", _final(lambda r: r["test_loss"])),
+    "train-loss": Measure("train\nloss", _final(lambda r: r.get("train_loss"))),
+    "client-accuracy": Measure("mean over\nclients", _final(lambda r: metric_of(r, "client_accuracy"))),
+    "worst-tenth": Measure("worst\ntenth", _final(lambda r: metric_of(r, "worst_tenth"))),
+    "filtered": Measure("|S^f|", _over_rounds(lambda r: float(r["num_filtered"])), "{:.1f}"),
+    "kept": Measure("kept", _over_rounds(_kept), "{:.2f}"),
+    "gain": Measure("gain\nin loss", _over_rounds(gain_of), "{:.4f}"),
+    "ratio": Measure("ratio to\noptimum", _over_rounds(ratio_of), "{:.4f}"),
+    "gap": Measure("gap\nin loss", _over_rounds(gap_of), "{:.4f}"),
+    "distance": Measure("squared\ndistance", _final(lambda r: metric_of(r, "distance")), "{:.2e}"),
+    "neighbourhood": Measure("neigh-\nbourhood", neighbourhood, "{:.2e}"),
+    "rate": Measure("slope", rate, "{:.2f}"),
+    "uplink": Measure("uplink\nMB", lambda rs: sum(r["uplink_bytes"] for r in rs) / 1e6, "{:.1f}"),
+}
+"""By name. Final: mean of the last tested rounds; the others are means over the rounds that have the number."""
