@@ -15,6 +15,8 @@ def records(accuracies: list[float | None], filtered: int = 4) -> list[dict[str,
             "round": t,
             "test_accuracy": accuracy,
             "test_loss": accuracy,
+            "train_loss": accuracy,
+            "metrics": {} if accuracy is None else {"accuracy": accuracy, "worst_tenth": accuracy / 2},
             "num_filtered": filtered,
             "uplink_bytes": 1_000_000,
         }
@@ -39,6 +41,9 @@ def test_means_deviations_and_tests() -> None:
     assert other.uplink_to_target.mean == pytest.approx(8e6 / 3)
     assert base.rounds_to_target is None
     assert other.mean_filtered.mean == 2
+    assert other.total_uplink.mean == 3e6
+    assert other.final_train_loss.mean == pytest.approx(1.6 / 3)
+    assert other.worst_tenth.mean == pytest.approx(0.8 / 3) and other.client_accuracy is None
     assert other.welch_p == pytest.approx(stats.ttest_ind(finals["other"], finals["base"], equal_var=False).pvalue)
     assert other.paired_p == pytest.approx(stats.ttest_rel(finals["other"], finals["base"]).pvalue)
     assert base.welch_p is base.paired_p is None

@@ -32,10 +32,17 @@ class ArmStatistics:
     against: str
     final_accuracy: Spread | None
     final_loss: Spread | None
+    final_train_loss: Spread | None
+    client_accuracy: Spread | None
+    """The mean over the clients of their own test accuracy, where test samples have owners; at the end."""
+    worst_tenth: Spread | None
+    """The same over the tenth of the clients with the lowest."""
     accuracy_at: dict[int, Spread | None]
     rounds_to_target: Spread | None
     uplink_to_target: Spread | None
     """In bytes; over the seeds that reached the target."""
+    total_uplink: Spread | None
+    """In bytes, over the whole run."""
     mean_filtered: Spread | None
     welch_p: float | None
     """Two-sided p of Welch's t-test on the final accuracies against the other arm; None where it says nothing."""
@@ -53,10 +60,14 @@ def compare_arms(
             against=against[arm],
             final_accuracy=_over(seeds, lambda r: final(r, "test_accuracy")),
             final_loss=_over(seeds, lambda r: final(r, "test_loss")),
+            final_train_loss=_over(seeds, lambda r: final(r, "train_loss")),
+            client_accuracy=_over(seeds, lambda r: _final_metric(r, "client_accuracy")),
+            worst_tenth=_over(seeds, lambda r: _final_metric(r, "worst_tenth")),
             accuracy_at={t: _over(seeds, partial(at_round, t=t)) for t in at},
             rounds_to_target=_over(seeds, lambda r: _reached(r, target, 0)),
             uplink_to_target=_over(seeds, lambda r: _reached(r, target, 1)),
-            mean_filtered=_over(seeds, lambda r: float(np.mean([record["num_filtered"] for record in r]))),
+            total_uplink=_over(seeds, lambda r: float(sum(record["uplink_bytes"] for record in r)) if r else None),
+            mean_filtered=_over(seeds, lambda r: float(np.mean([x["num_filtered"] for x in r])) if r else None),
             **_tests(seeds, runs[against[arm]], arm == against[arm]),
         )
         for arm, seeds in runs.items()
@@ -80,6 +91,10 @@ def _over(seeds: Sequence[Records], measure: Callable[[Records], float | None]) 
         return None
     std = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
     return Spread(float(np.mean(values)), std, len(values), len(seeds))
+
+
+def _final_metric(records: Records, name: str) -> float | None:
+    return final([record["metrics"] for record in records if name in record["metrics"]], name)
 
 
 def _reached(records: Records, target: float, which: int) -> float | None:
