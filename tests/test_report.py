@@ -1,4 +1,4 @@
-"""The report's data: exact words and maps on small records, and stores that are cut off, damaged or of another version."""
+"""The report's data: exact words and maps on small records, and stores that are cut off, damaged or of old versions."""
 
 import json
 import re
@@ -73,7 +73,7 @@ def test_the_headline_says_who_won_by_how_much_and_at_what_cost() -> None:
     made = section(plain=[[0.4, 0.6], [0.42, 0.62]], clever=[[0.5, 0.7], [0.52, 0.72]])
     assert said(made) == (
         "clever wins with 61.0 ± 1.4 % final accuracy (2 seeds), 10.0 points above plain (p = 0.0194). "
-        "It reaches 50 % after 1 rounds and 2.00 MB of upload; plain after 2 rounds and 4.00 MB."
+        "It reaches 50 % after 1 round and 2.00 MB of upload; plain after 2 rounds and 4.00 MB."
     )
     tiles = verdict(made, measure(made))["tiles"]
     assert [tile["value"] for tile in tiles] == ["clever", "+10.0 points", "2.00 MB"]

@@ -95,8 +95,10 @@ def test_a_growing_run_is_watched(tmp_path: Path, environment: dict[str, str]) -
         assert ask(f"{address}other")[0] == 404
         assert ask(address, {"Host": "evil.example:80"})[0] == 403, "another site's name does not lead here"
         (tmp_path / "runs").rename(tmp_path / "moved")
-        assert ask(f"{address}data.json")[:2] == (503, "runs does not exist: give the directory of a run or of a "
-                                                  "comparison, such as runs/demo")
+        assert ask(f"{address}data.json")[:2] == (
+            503,
+            "runs does not exist: give the directory of a run or of a comparison, such as runs/demo",
+        )
         watch.send_signal(signal.SIGINT)
         rest = watch.communicate(timeout=60)[0]
     assert (watch.returncode, rest.strip()) == (0, "")

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
+from filfl.compare import PLAN, make_plan
 from filfl.config import Config
 from filfl.experiment import Arm, Experiment
-from filfl.compare import make_plan, PLAN
 from filfl.report.collect import collect
 from filfl.report.html import render, report_data
 from filfl.report.live import LiveReport, open_server
 from filfl.report.stored import read_stored
+from filfl.report.words import MINUS, NONE
 from filfl.simulation import simulate
 
 ROOT = Path(__file__).parents[1]
@@ -127,7 +128,7 @@ def test_a_click_in_the_legend_hides_an_arm_in_all_charts(browser, report) -> No
 def test_the_table_of_clients_sorts_and_the_map_follows(browser, report, comparison) -> None:
     visit = Visit(browser, report.as_uri(), viewport=WIDE)
     page = visit.page
-    shares = [int(text.split()[0]) for text in visit.column("clients", 7) if text != "–"]
+    shares = [int(text.split()[0]) for text in visit.column("clients", 7) if text != NONE]
     assert shares == sorted(shares), "those kept least come first"
     rows = "mapped.order.map(({index}) => mapped.run.clients.names[index])"
     assert page.evaluate(rows) == visit.column("clients", 1)
@@ -158,7 +159,7 @@ def test_the_trace_is_that_of_the_record(browser, report, comparison) -> None:
     names = [line.split(",")[1] for line in (comparison / "filtered/seed-1/clients.csv").read_text().splitlines()[1:]]
     assert visit.column("trace", 2) == [names[step["client"]] for step in trace]
     assert visit.column("trace", 7) == ["kept" if step["kept"] else "out" for step in trace]
-    shown = [float(text.replace("−", "-")) for text in visit.column("trace", 4)]
+    shown = [float(text.replace(MINUS, "-")) for text in visit.column("trace", 4)]
     assert shown == pytest.approx([step["a"] for step in trace], rel=1e-3, abs=6e-5)
     assert visit.complaints == []
     visit.page.context.close()

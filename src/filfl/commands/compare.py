@@ -54,5 +54,5 @@ def compare_command(
     say(f"table     {comparison.table}")
     say(f"picture   {picture}")
     say(f"and each curve by itself: {', '.join(path.name for path in more)}")
-    say(f"as a page {shlex.join(['filfl', 'report', str(directory)])}")
+    say(f"as a page: {shlex.join(['filfl', 'report', str(directory)])}")
     return directory

@@ -15,8 +15,8 @@ def report_command(directories: Sequence[Path], out: Path) -> None:
     sections = collect(directories, read_stored)
     if not sections:
         raise RunError(
-            f"there is no run in {', '.join(map(str, directories))}: give the directory of a run (it has a config.toml), "
-            "of a comparison (it has a comparison.toml), or a folder of them"
+            f"there is no run in {', '.join(map(str, directories))}: give the directory of a run (it has a "
+            "config.toml), of a comparison (it has a comparison.toml), or a folder of them"
         )
     data = report_data(sections)
     page = render(data).encode("utf-8")

@@ -59,6 +59,7 @@ def _section(section: Section, traced: int) -> dict[str, Any]:
         "title": section.title,
         "place": str(section.place),
         "seeds": section.seeds,
+        "target": measured.target,
         "problems": problems_of(section),
         "verdict": verdict(section, measured),
         "arms": [

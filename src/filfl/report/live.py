@@ -36,7 +36,7 @@ class LiveReport:
             return self._made[1]
 
     def _read(self, directory: Path) -> StoredRun:
-        """A run, from memory where its files are as they were. What changes while it is read is read again next time."""
+        """A run, from memory where its files are as they were. What changes meanwhile is read the next time."""
         seen = signature(directory)
         if directory not in self._runs or self._runs[directory][0] != seen:
             self._runs[directory] = (seen, read_stored(directory))

@@ -55,7 +55,11 @@ def measures_table(section: Section, measured: Measured) -> dict[str, Any]:
             "Final accuracy minus that of the arm it is tested against, in percentage points",
             lambda arm: _difference(measured, arm),
         ),
-        ("Welch p", "Two-sided Welch's t-test on the final accuracies", lambda arm: (arm.welch_p, p_value(arm.welch_p))),
+        (
+            "Welch p",
+            "Two-sided Welch's t-test on the final accuracies",
+            lambda arm: (arm.welch_p, p_value(arm.welch_p)),
+        ),
         (
             "paired p",
             "Two-sided paired t-test, seed by seed: the arms of a seed share data split, availability and start",
@@ -78,7 +82,7 @@ def measures_table(section: Section, measured: Measured) -> dict[str, Any]:
             "What the clients sent in the whole run",
             lambda arm: (_mean(arm.total_uplink), megabytes(arm.total_uplink.mean) if arm.total_uplink else NONE),
         ),
-        ("clients in S^f", "How many may be chosen: mean over the rounds", lambda arm: _plain(arm.mean_filtered, 1)),
+        ("clients in Sᶠ", "How many may be chosen: mean over the rounds", lambda arm: _plain(arm.mean_filtered, 1)),
         (
             "mean over clients",
             "The mean of the clients' own test accuracies",

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from filfl.availability.base import Ids, among
+from filfl.availability.base import Ids
 from filfl.report.stored import StoredRun
 
 AWAY, AVAILABLE, FILTERED_OUT, IN, SELECTED, REFUSED = range(6)
@@ -18,7 +18,7 @@ TRACED = 300_000
 
 def presence(run: StoredRun) -> dict[str, Any]:
     """The map, one text of digits a client, and the counts of the table beside it."""
-    counts = {part: _counted(record[part] for record in run.records) for part in ("considered", "selected", "refused")}
+    counts = {part: _counted(set(record[part]) for record in run.records) for part in ("considered", "selected", "refused")}
     kept = _counted(kept_of(record) for record in run.records)
     known = np.arange(len(run.clients)) if run.clients else _ids(_listed(run))
     shown = _most_involved(known, counts)
@@ -67,7 +67,9 @@ def traces(run: StoredRun, budget: int) -> list[list[Any]]:
         clients, a, b, p, kept = zip(*record["trace"], strict=True)
         decisions = "".join("1" if yes else "0" for yes in kept)
         rewards = [_short(record["reward_all"]), _short(record["reward_filtered"])]
-        made.append([record["round"], *rewards, clients, *(list(map(_short, values)) for values in (a, b, p)), decisions])
+        made.append(
+            [record["round"], *rewards, clients, *(list(map(_short, values)) for values in (a, b, p)), decisions]
+        )
     return made
 
 
@@ -108,14 +110,18 @@ def _most_involved(known: Ids, counts: Mapping[str, Mapping[int, int]]) -> Ids:
     return np.sort(known[np.argsort(-involved, kind="stable")[:MOST_SHOWN]])
 
 
-def _places(shown: Ids, ids: Iterable[int]) -> Ids:
+def _places(shown: Ids, ids: Iterable[int] | Ids) -> Ids:
     """The rows of those of the ids that are shown."""
-    wanted = ids if isinstance(ids, np.ndarray) else _ids(ids)
-    return np.searchsorted(shown, wanted[among(wanted, shown)]).astype(np.int64)
+    wanted = _ids(ids)
+    if not len(shown):
+        return wanted[:0]
+    rows = np.searchsorted(shown, wanted).clip(max=len(shown) - 1).astype(np.int64)
+    there: Ids = rows[shown[rows] == wanted]
+    return there
 
 
-def _ids(values: Iterable[int]) -> Ids:
-    return np.array(list(values), dtype=np.int64)
+def _ids(values: Iterable[int] | Ids) -> Ids:
+    return values if isinstance(values, np.ndarray) else np.array(list(values), dtype=np.int64)
 
 
 def _short(value: float | None) -> float | None:

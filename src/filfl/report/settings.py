@@ -17,9 +17,7 @@ def settings(section: Section) -> dict[str, Any]:
     known = [table for table in tables if table]
     keys = dict.fromkeys(key for table in known for key in table)
     shared = {key: known[0][key] for key in keys if all(table.get(key) == known[0].get(key) for table in known)}
-    differing = [
-        [key, [table.get(key) if table else None for table in tables]] for key in keys if key not in shared
-    ]
+    differing = [[key, [table.get(key) if table else None for table in tables]] for key in keys if key not in shared]
     return {"shared": list(shared.items()), "differing": differing}
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from filfl.report.collect import ArmRuns, Section
 from filfl.report.measures import Measured, best
 from filfl.report.presence import kept_of
-from filfl.report.statistics import ArmStatistics
+from filfl.report.statistics import ArmStatistics, Spread
 from filfl.report.stored import StoredRun
 from filfl.report.words import counted, megabytes, p_sentence, percent, plain, points
 
@@ -95,7 +95,9 @@ def _who(winner: ArmStatistics, rival: ArmStatistics | None, measured: Measured)
         return f"{winner.arm} is ahead with {_score(winner)}{what} ({seeds}), {ahead}; no test says whether by chance."
     if p < CHANCE:
         return f"{winner.arm} wins with {_score(winner)}{what} ({seeds}), {ahead} ({p_sentence(p)})."
-    return f"{winner.arm} is ahead with {_score(winner)}{what} ({seeds}), {ahead}, which may be chance ({p_sentence(p)})."
+    return (
+        f"{winner.arm} is ahead with {_score(winner)}{what} ({seeds}), {ahead}, which may be chance ({p_sentence(p)})."
+    )
 
 
 def _cost_sentence(winner: ArmStatistics, rival: ArmStatistics | None, measured: Measured) -> str:
@@ -103,13 +105,17 @@ def _cost_sentence(winner: ArmStatistics, rival: ArmStatistics | None, measured:
         return ""
     target = f"{100 * measured.target:.3g} %"
     sent = megabytes(winner.uplink_to_target.mean)
-    sentence = f"It reaches {target} after {winner.rounds_to_target.mean:.0f} rounds and {sent} of upload"
+    sentence = f"It reaches {target} after {_rounds(winner.rounds_to_target)} and {sent} of upload"
     if rival is None:
         return f"{sentence}."
     if not rival.rounds_to_target or not rival.uplink_to_target:
         return f"{sentence}; {rival.arm} never does."
-    rounds, sent = f"{rival.rounds_to_target.mean:.0f}", megabytes(rival.uplink_to_target.mean)
-    return f"{sentence}; {rival.arm} after {rounds} rounds and {sent}."
+    sent = megabytes(rival.uplink_to_target.mean)
+    return f"{sentence}; {rival.arm} after {_rounds(rival.rounds_to_target)} and {sent}."
+
+
+def _rounds(spread: Spread) -> str:
+    return counted(round(spread.mean), "round")
 
 
 def _other_groups(winner: ArmStatistics, measured: Measured) -> list[str]:
@@ -181,7 +187,8 @@ def _shares(kept: Kept) -> tuple[str, str] | None:
 
 def _kept_sentence(arm: str, kept: Kept) -> str:
     if shares := _shares(kept):
-        return f"The filter of {arm} kept noisy clients {_percent(shares[0])} of the time, the others {_percent(shares[1])}."
+        noisy, others = map(_percent, shares)
+        return f"The filter of {arm} kept noisy clients {noisy} of the time, the others {others}."
     size, ground = kept.kept / kept.filterings, kept.judged / kept.filterings
     return f"The filter of {arm} kept {size:.0f} of {ground:.0f} clients."
 
@@ -210,7 +217,7 @@ def _cost_tile(winner: ArmStatistics, rival: ArmStatistics, measured: Measured) 
     label = f"Upload to reach {100 * measured.target:.3g} %"
     if not mine or not winner.rounds_to_target:
         return {"label": label, "value": "never reached", "detail": "Lower the target, or run more rounds"}
-    rounds = f"{winner.rounds_to_target.mean:.0f} rounds"
+    rounds = _rounds(winner.rounds_to_target)
     if not theirs or not rival.rounds_to_target:
         return {"label": label, "value": megabytes(mine.mean), "detail": f"{rounds}; {rival.arm} never gets there"}
     times = f"{mine.mean / theirs.mean:.2g} times" if theirs.mean else "against"
@@ -221,8 +228,9 @@ def _cost_tile(winner: ArmStatistics, rival: ArmStatistics, measured: Measured) 
 def _kept_tile(arm: str, kept: Kept) -> dict[str, str]:
     named = f"Kept least: {', '.join(kept.least)}" if kept.least else "Nobody was thrown out"
     if shares := _shares(kept):
-        value = f"{_percent(shares[0])} of noisy clients, {_percent(shares[1])} of the others"
-        return {"label": f"Kept by the filter of {arm}", "value": value, "detail": named}
+        noisy, others = map(_percent, shares)
+        detail = f"and {others} of the other clients. {named}"
+        return {"label": f"Kept by the filter of {arm}", "value": f"{noisy} of noisy clients", "detail": detail}
     return {"label": f"Thrown out by {arm}", "value": _percent(f"{1 - kept.share:.0%}"), "detail": named}
 
 
@@ -233,7 +241,9 @@ def problems_of(section: Section) -> Sequence[str]:
         notes += [f"{run.directory}: {problem}" for problem in run.problems]
     waiting = [run for run in section.begun if not run.finished]
     if waiting:
-        where = ", ".join(f"{run.name} seed {run.seed} ({len(run.records)} of {run.rounds} rounds)" for run in waiting[:6])
+        where = ", ".join(
+            f"{run.name} seed {run.seed} ({len(run.records)} of {run.rounds} rounds)" for run in waiting[:6]
+        )
         more = f" and {len(waiting) - 6} more" if len(waiting) > 6 else ""
         notes.append(f"Not finished: {where}{more}.")
     if section.missing:

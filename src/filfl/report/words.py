@@ -2,8 +2,8 @@
 
 from filfl.report.statistics import Spread
 
-NONE = "–"
-MINUS = "−"
+NONE = "\u2013"
+MINUS = "\u2212"
 
 
 def percent(spread: Spread | None) -> str:

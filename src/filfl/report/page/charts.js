@@ -111,13 +111,14 @@ function chartOption(spec, section) {
       nameLocation: "middle",
       nameGap: 26,
       splitLine: { show: false },
-      axisLabel: { ...axis.axisLabel, formatter: (value) => shortNumber(value), showMinLabel: true },
+      axisLabel: { ...axis.axisLabel, formatter: shortNumber, showMinLabel: !uplink || logarithmic, showMaxLabel: !uplink },
     },
     yAxis: {
       ...axis,
       type: "value",
       scale: !spec.zero,
       min: spec.zero ? 0 : undefined,
+      boundaryGap: [0, "5%"],
       axisLabel: { ...axis.axisLabel, formatter: (value) => shortNumber(value) + spec.unit },
     },
     dataZoom: uplink ? [] : zoom(slider),
@@ -130,7 +131,7 @@ function chartOption(spec, section) {
       axisPointer: { lineStyle: { color: muted }, snap: false },
       formatter: (points) => chartTip(spec, lines, points[0].axisValue),
     },
-    series: lines.flatMap(({ arm, line }) => seriesOf(spec, arm, line)),
+    series: [...lines.flatMap(({ arm, line }) => seriesOf(spec, arm, line)), ...targetLine(spec, section, starts, ends)],
   };
 }
 
@@ -156,6 +157,26 @@ function zoom(slider) {
     moveHandleSize: 0,
   };
   return [shown];
+}
+
+/** Where accuracy is drawn, the accuracy that "to target" means. */
+function targetLine(spec, section, starts, ends) {
+  if (spec.times !== 100 || !section.target) return [];
+  const height = 100 * section.target;
+  const label = { show: true, position: "insideEndTop", formatter: `target ${shortNumber(height)} %`, color: colour("muted") };
+  return [
+    {
+      type: "line",
+      id: "target",
+      data: [Math.min(...starts), Math.max(...ends)].map((x) => [x, height]),
+      symbol: "none",
+      silent: true,
+      color: colour("muted"),
+      lineStyle: { width: 1, type: "dotted" },
+      endLabel: { ...label, offset: [-76, -9] },
+      z: 1,
+    },
+  ];
 }
 
 /** A line, and below it the band: an invisible lower edge with the width of the band stacked on it. */

@@ -1,7 +1,8 @@
 "use strict";
 
 // Measures in which the largest, or the smallest, is the best: the beginning of their headings.
-const LARGEST = ["final accuracy", "difference", "mean over clients", "worst tenth"];
+const LARGEST = ["final accuracy", "mean over clients", "worst tenth"];
+const CLEAR = 0.05; // A p below this is set in bold.
 const SMALLEST = ["test loss", "train loss", "rounds to", "upload"];
 
 function drawMeasures(section) {
@@ -15,7 +16,10 @@ function drawMeasures(section) {
   const columns = [{ label: "method", text: true }, ...headings.map(([label, hint]) => ({ label, hint }))];
   const made = rows.map((row, i) => {
     const arm = section.arms[i];
-    const cells = row.map(([value, show], j) => ({ value, show, class: value !== null && value === best[j] ? "best" : null }));
+    const cells = row.map(([value, show], j) => {
+      const clear = headings[j][0].endsWith(" p") && value !== null && value < CLEAR;
+      return { value, show, class: clear || (value !== null && value === best[j]) ? "best" : null };
+    });
     return { cells: [{ value: arm.name, show: element("span", {}, swatch(arm), arm.name) }, ...cells] };
   });
   sortableTable(byId("measures"), "measures", columns, made, null);
