@@ -128,22 +128,22 @@ def test_a_click_in_the_legend_hides_an_arm_in_all_charts(browser, report) -> No
 def test_the_table_of_clients_sorts_and_the_map_follows(browser, report, comparison) -> None:
     visit = Visit(browser, report.as_uri(), viewport=WIDE)
     page = visit.page
-    shares = [int(text.split()[0]) for text in visit.column("clients", 7) if text != NONE]
+    shares = [int(text.split()[0]) for text in visit.column("clients", 3) if text != NONE]
     assert shares == sorted(shares), "those kept least come first"
     rows = "mapped.order.map(({index}) => mapped.run.clients.names[index])"
     assert page.evaluate(rows) == visit.column("clients", 1)
     picture = "document.querySelector('#map canvas').toDataURL()"
     before = page.evaluate(picture)
 
-    page.click("#clients th:nth-child(2) button")
+    page.click("#clients th:nth-child(9) button")
 
-    sizes = [int(text) for text in visit.column("clients", 2)]
+    sizes = [int(text) for text in visit.column("clients", 9)]
     assert sizes == sorted(sizes, reverse=True) and len(set(sizes)) > 1
-    assert page.locator("#clients th:nth-child(2)").get_attribute("aria-sort") == "descending"
+    assert page.locator("#clients th:nth-child(9)").get_attribute("aria-sort") == "descending"
     assert page.evaluate(rows) == visit.column("clients", 1)
     assert page.evaluate(picture) != before
-    page.click("#clients th:nth-child(2) button")
-    assert [int(text) for text in visit.column("clients", 2)] == sorted(sizes)
+    page.click("#clients th:nth-child(9) button")
+    assert [int(text) for text in visit.column("clients", 9)] == sorted(sizes)
     names = [line.split(",")[1] for line in (comparison / "plain/seed-0/clients.csv").read_text().splitlines()[1:]]
     assert sorted(visit.column("clients", 1)) == sorted(names)
     page.context.close()
@@ -215,7 +215,7 @@ def test_a_watched_page_grows_and_remembers_what_was_chosen(browser, comparison,
         page = visit.page
         page.select_option("#arm", "filtered")
         page.select_option("#seed", "1")
-        page.click("#clients th:nth-child(2) button")
+        page.click("#clients th:nth-child(9) button")
         page.click("#legend button[data-arm=plain]")
         assert "5 of 12 rounds" in page.inner_text("#shown")
 
@@ -223,7 +223,7 @@ def test_a_watched_page_grows_and_remembers_what_was_chosen(browser, comparison,
         page.wait_for_function("document.getElementById('shown').textContent.includes('12 of 12 rounds')")
 
         assert page.input_value("#seed") == "1"
-        assert page.locator("#clients th:nth-child(2)").get_attribute("aria-sort") == "descending"
+        assert page.locator("#clients th:nth-child(9)").get_attribute("aria-sort") == "descending"
         assert visit.series("test_accuracy") == ["filtered"]
         assert page.inner_text("#live") == "live"
         server.shutdown()

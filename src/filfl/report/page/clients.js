@@ -70,14 +70,14 @@ function drawClientTable(section, run) {
   const filters = c.considered.some(Boolean);
   const columns = [
     { label: "client", text: true },
-    { label: "samples", hint: "How many samples it trains on" },
     { label: "noisy", hint: "Whether its data or updates are spoilt on purpose", text: true },
-    { label: "available", hint: "In how many rounds it was there" },
-    { label: "judged", hint: "How many filterings considered it" },
-    { label: "kept", hint: "How many filterings kept it" },
     { label: "share kept", hint: "Kept / judged. Clients that hurt have a low share", up: true },
+    { label: "kept", hint: "How many filterings kept it" },
+    { label: "judged", hint: "How many filterings considered it" },
     { label: "chosen", hint: "In how many rounds it was chosen to train" },
     { label: "refused", hint: "How many of its updates could not be averaged" },
+    { label: "available", hint: "In how many rounds it was there" },
+    { label: "samples", hint: "How many samples it trains on" },
   ];
   const rows = c.ids.map((id, i) => {
     const share = c.considered[i] ? c.kept[i] / c.considered[i] : null;
@@ -88,19 +88,20 @@ function drawClientTable(section, run) {
       attributes: { "data-row": i, onmouseenter: () => markRow(i), onmouseleave: unmark },
       cells: [
         { value: c.names[i], show: c.names[i] },
-        number(c.sizes ? c.sizes[i] : null),
         { value: noisy ? "noisy" : "", show: noisy ? element("span", { class: "flag" }, "noisy") : "" },
-        number(c.available ? c.available[i] : null),
-        number(c.considered[i]),
-        number(filters ? c.kept[i] : null),
         { value: share, show: shareBar(share) },
+        number(filters ? c.kept[i] : null),
+        number(c.considered[i]),
         number(c.selected[i]),
         { ...number(c.refused[i]), show: refusedCell(c, id, i) },
+        number(c.available ? c.available[i] : null),
+        number(c.sizes ? c.sizes[i] : null),
       ],
     };
   });
-  // Those kept least come first; without a filter those chosen most often.
-  const start = filters ? { column: 6, up: true } : { column: 7, up: false };
+  // Those kept least come first, of equals those judged most often; without a filter those chosen most often.
+  rows.sort((one, other) => other.cells[4].value - one.cells[4].value);
+  const start = filters ? { column: 2, up: true } : { column: 5, up: false };
   sortableTable(byId("clients"), "clients", columns, rows, start, (order) => drawMap(section, run, order));
 }
 

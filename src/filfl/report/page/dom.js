@@ -40,6 +40,11 @@ function swatch(arm) {
   });
 }
 
+/** Words in which a number stays with its unit at the end of a line. */
+function unbroken(words) {
+  return words.replace(/ ([%±=<]|[MG]B\b)/g, "\u00a0$1").replace(/([±=<]) /g, "$1\u00a0");
+}
+
 /** Fill a select, and leave it alone where it has these options already: it may be open. */
 function fillSelect(select, options, value) {
   const wanted = JSON.stringify(options);

@@ -54,8 +54,8 @@ function drawChooser() {
 
 function drawLead(section) {
   byId("title").textContent = section.title;
-  byId("sentence").textContent = section.verdict.sentence;
-  byId("more").replaceChildren(...section.verdict.more.map((words) => element("li", {}, words)));
+  byId("sentence").textContent = unbroken(section.verdict.sentence);
+  byId("more").replaceChildren(...section.verdict.more.map((words) => element("li", {}, unbroken(words))));
   byId("tiles").replaceChildren(
     ...section.verdict.tiles.map(({ label, value, detail, arm }) => {
       const its = section.arms.find(({ name }) => name === arm);
@@ -63,8 +63,8 @@ function drawLead(section) {
         "div",
         { class: "tile", style: its ? { borderColor: `var(--arm-${its.colour % 8})` } : {} },
         element("div", { class: "label" }, label),
-        element("div", { class: "value" }, value),
-        element("div", { class: "detail" }, detail),
+        element("div", { class: "value" }, unbroken(value)),
+        element("div", { class: "detail" }, unbroken(detail)),
       );
     }),
   );
