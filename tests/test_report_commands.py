@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 
 from filfl.cli import main
+from filfl.errors import RunError
+from filfl.report.live import LiveReport, open_server
 
 ENDLESS = """
 name = "endless"
@@ -104,14 +106,13 @@ def test_a_growing_run_is_watched(tmp_path: Path, environment: dict[str, str]) -
     assert (watch.returncode, rest.strip()) == (0, "")
 
 
-def test_a_port_that_is_taken_is_said(tmp_path: Path, environment: dict[str, str]) -> None:
-    with process(["watch", "."], tmp_path, environment) as first:
-        port = re.search(r":(\d+)/", first.stdout.readline()).group(1)
-        with process(["watch", ".", "--port", port], tmp_path, environment) as second:
-            said = second.communicate(timeout=60)[0]
-            assert second.returncode == 1 and f"error: port {port} cannot be used" in said
-        with process(["watch", "."], tmp_path, environment) as third:
-            assert re.search(r":(\d+)/", third.stdout.readline()).group(1) != port, "without a word, the next free one"
+def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
+    report = LiveReport([tmp_path])
+    with open_server(report, None) as first, open_server(report, None) as second:
+        assert first.server_port != second.server_port, "without a word, a free one"
+        assert first.server_address[0] == "127.0.0.1"
+        with pytest.raises(RunError, match=f"port {first.server_port} cannot be used: .* choose another --port"):
+            open_server(report, first.server_port)
 
 
 @pytest.fixture

@@ -76,7 +76,8 @@ class Visit:
 
     def series(self, chart: str) -> list[str]:
         script = "key => echarts.getInstanceByDom(document.getElementById(`chart-${key}`)).getOption().series"
-        return [series["name"] for series in self.page.evaluate(script, chart) if series.get("name") in ARMS]
+        names = [series and series.get("name") for series in self.page.evaluate(script, chart)]
+        return [name for name in names if name in ARMS]
 
     def column(self, table: str, i: int) -> list[str]:
         return self.page.locator(f"#{table} tbody tr td:nth-child({i})").all_inner_texts()
@@ -220,7 +221,7 @@ def test_a_watched_page_grows_and_remembers_what_was_chosen(browser, comparison,
         assert "5 of 12 rounds" in page.inner_text("#shown")
 
         (run / "rounds.jsonl").write_bytes(b"".join(lines))
-        page.wait_for_function("document.getElementById('shown').textContent.includes('12 of 12 rounds')")
+        playwright_api.expect(page.locator("#shown")).to_contain_text("12 of 12 rounds", timeout=60_000)
 
         assert page.input_value("#seed") == "1"
         assert page.locator("#clients th:nth-child(9)").get_attribute("aria-sort") == "descending"
@@ -228,6 +229,6 @@ def test_a_watched_page_grows_and_remembers_what_was_chosen(browser, comparison,
         assert page.inner_text("#live") == "live"
         server.shutdown()
         server.server_close()
-        page.wait_for_function("document.getElementById('live').textContent.includes('has ended')")
+        playwright_api.expect(page.locator("#live")).to_contain_text("has ended", timeout=60_000)
         page.context.close()
     assert all("127.0.0.1" in url for url in visit.asked())

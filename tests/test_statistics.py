@@ -68,6 +68,12 @@ def test_tests_that_say_nothing_say_nothing(runs) -> None:
     assert other.welch_p is None and other.paired_p is None
 
 
+def test_one_arm_without_any_spread_can_be_tested() -> None:
+    runs = {"base": [records([0.6]), records([0.6])], "other": [records([0.4]), records([0.42])]}
+    # t = 0.19 / (0.01414 / 1.41421) = 19 with one degree of freedom
+    assert compare_arms(runs, AGAINST, 0.6, [1])[1].welch_p == pytest.approx(2 * stats.t.sf(19.0, df=1))
+
+
 def test_defaults() -> None:
     assert default_rounds(60) == (10, 30, 60)
     assert default_rounds(1) == (1,)

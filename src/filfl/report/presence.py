@@ -18,7 +18,9 @@ TRACED = 300_000
 
 def presence(run: StoredRun) -> dict[str, Any]:
     """The map, one text of digits a client, and the counts of the table beside it."""
-    counts = {part: _counted(set(record[part]) for record in run.records) for part in ("considered", "selected", "refused")}
+    counts = {
+        part: _counted(set(record[part]) for record in run.records) for part in ("considered", "selected", "refused")
+    }
     kept = _counted(kept_of(record) for record in run.records)
     known = np.arange(len(run.clients)) if run.clients else _ids(_listed(run))
     shown = _most_involved(known, counts)

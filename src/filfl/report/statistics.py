@@ -1,6 +1,7 @@
 """The numbers of a comparison: means, deviations and tests over seeds."""
 
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -109,8 +110,10 @@ def _tests(mine: Sequence[Records], theirs: Sequence[Records], same: bool) -> di
         return {"welch_p": None, "paired_p": None}
     a, b = pairs.T
     # A test on values without any spread divides by zero: it says nothing, so neither do we.
-    welch = stats.ttest_ind(a, b, equal_var=False).pvalue if np.ptp(a) + np.ptp(b) > 0 else math.nan
-    paired = stats.ttest_rel(a, b).pvalue if np.ptp(a - b) > 0 else math.nan
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # that one of the two has no spread, which is no mistake
+        welch = stats.ttest_ind(a, b, equal_var=False).pvalue if np.ptp(a) + np.ptp(b) > 0 else math.nan
+        paired = stats.ttest_rel(a, b).pvalue if np.ptp(a - b) > 0 else math.nan
     return {"welch_p": _number(welch), "paired_p": _number(paired)}
 
 

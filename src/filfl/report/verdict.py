@@ -15,7 +15,7 @@ from filfl.report.words import counted, megabytes, p_sentence, percent, plain, p
 
 CHANCE = 0.05
 """A p below this is called a clear difference."""
-NAMED = 5
+NAMED = 4
 """How many of the clients that were kept least are named."""
 
 
@@ -28,8 +28,9 @@ class Kept:
     noisy_judged: int
     noisy_kept: int
     filterings: int
+    seed: int
     least: tuple[str, ...]
-    """The names of the clients that were kept least, in the first run."""
+    """The names of the clients that were kept least, in the run of this seed."""
 
     @property
     def share(self) -> float:
@@ -156,7 +157,7 @@ def kept_by(arm: ArmRuns) -> Kept | None:
             noisy_kept += len(noisy & keeps)
     if not judged:
         return None
-    return Kept(judged, kept, noisy_judged, noisy_kept, filterings, _kept_least(arm.begun[0]))
+    return Kept(judged, kept, noisy_judged, noisy_kept, filterings, arm.begun[0].seed, _kept_least(arm.begun[0]))
 
 
 def _kept_least(run: StoredRun) -> tuple[str, ...]:
@@ -226,7 +227,7 @@ def _cost_tile(winner: ArmStatistics, rival: ArmStatistics, measured: Measured) 
 
 
 def _kept_tile(arm: str, kept: Kept) -> dict[str, str]:
-    named = f"Kept least: {', '.join(kept.least)}" if kept.least else "Nobody was thrown out"
+    named = f"Kept least, seed {kept.seed}: {', '.join(kept.least)}" if kept.least else "Nobody was thrown out"
     if shares := _shares(kept):
         noisy, others = map(_percent, shares)
         detail = f"and {others} of the other clients. {named}"

@@ -26,6 +26,8 @@ function drawCharts(section) {
     for (const { key } of there) charts.set(key, newChart(key));
   }
   for (const spec of there) {
+    const words = hasTarget(spec, section) ? `dotted: the target of ${shortNumber(100 * section.target)} %` : "";
+    byId(`chart-${spec.key}`).previousElementSibling.lastElementChild.textContent = words;
     charts.get(spec.key).setOption(chartOption(spec, section), { replaceMerge: ["series"] });
   }
 }
@@ -33,7 +35,8 @@ function drawCharts(section) {
 function chartBox(spec, small) {
   const size = spec.size || (small === 4 ? "quarter" : "");
   const plot = element("div", { class: "plot", id: `chart-${spec.key}`, role: "img", "aria-label": spec.title });
-  return element("div", { class: `chart ${size}` }, element("h3", {}, spec.title), plot);
+  const title = element("h3", {}, `${spec.title} `, element("span", { class: "muted" }));
+  return element("div", { class: `chart ${size}` }, title, plot);
 }
 
 function newChart(key) {
@@ -111,7 +114,7 @@ function chartOption(spec, section) {
       nameLocation: "middle",
       nameGap: 26,
       splitLine: { show: false },
-      axisLabel: { ...axis.axisLabel, formatter: shortNumber, showMinLabel: !uplink || logarithmic, showMaxLabel: !uplink },
+      axisLabel: { ...axis.axisLabel, formatter: shortNumber, showMinLabel: true, showMaxLabel: !uplink && !spec.step },
     },
     yAxis: {
       ...axis,
@@ -159,11 +162,14 @@ function zoom(slider) {
   return [shown];
 }
 
+function hasTarget(spec, section) {
+  return spec.times === 100 && section.target > 0;
+}
+
 /** Where accuracy is drawn, the accuracy that "to target" means. */
 function targetLine(spec, section, starts, ends) {
-  if (spec.times !== 100 || !section.target) return [];
+  if (!hasTarget(spec, section)) return [];
   const height = 100 * section.target;
-  const label = { show: true, position: "insideEndTop", formatter: `target ${shortNumber(height)} %`, color: colour("muted") };
   return [
     {
       type: "line",
@@ -172,9 +178,8 @@ function targetLine(spec, section, starts, ends) {
       symbol: "none",
       silent: true,
       color: colour("muted"),
-      lineStyle: { width: 1, type: "dotted" },
-      endLabel: { ...label, offset: [-76, -9] },
-      z: 1,
+      lineStyle: { width: 1.5, type: "dotted" },
+      z: 2,
     },
   ];
 }
