@@ -46,7 +46,7 @@ def in_browser(path: Path) -> dict[str, float]:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         page = browser.new_page()
         began = time.perf_counter()
-        page.goto(path.as_uri())
+        page.goto(path.resolve().as_uri())
         found = {"seconds until it is drawn": time.perf_counter() - began}
         for what, script in CLICKS.items():
             spent = page.evaluate(

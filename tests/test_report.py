@@ -86,6 +86,8 @@ def test_the_headline_is_honest() -> None:
     baseline = section(plain=[[0.60], [0.62]], clever=[[0.40], [0.41]])
     assert said(baseline).startswith("plain wins with 61.0 ± 1.4 %") and "20.5 points above clever" in said(baseline)
     assert "clever never does" in said(baseline)
+    partly = section(plain=[[0.60], [0.62]], clever=[[0.40], [0.51]])
+    assert "clever after 1 round (in 1 of 2 seeds)" in said(partly)
     assert "no test says whether by chance" in said(section(plain=[[0.4]], clever=[[0.6]]))
     assert said(section(alone=[[0.4]])) == "alone comes to 40.0 % final accuracy (1 seed)."
     assert said(section(untested=[[None]])) == "No round has been tested yet."
@@ -173,6 +175,18 @@ def test_of_very_many_clients_the_most_involved_are_shown() -> None:
     assert found["map"][found["ids"].index(2999)] == "4"
 
 
+def test_a_large_report_can_be_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    import report
+    from report_store import Size
+
+    monkeypatch.setattr(report, "in_browser", lambda path: {})  # test_report_page.py has the browser
+    found = report.measure(tmp_path, Size(seeds=1, rounds=40, clients=30, available=20, k=2))
+    library = (resources.files("filfl") / "report" / "page" / "echarts.min.js").read_bytes()
+    # 3 runs: 40 x 30 cells of a byte each, and less than 30 bytes a decision; the rest is the page itself
+    assert 1e6 * found["megabytes"] - len(library) < 3 * (40 * 30 + 8 * 20 * 30) + 80_000
+
+
 def test_traces_keep_to_their_budget() -> None:
     step = {"client": 3, "a": 0.123456, "b": None, "p": 1.0, "kept": True}
     records = [record(t, trace=[step, {**step, "client": 1, "kept": False}], reward_all=7.0) for t in range(1, 11)]
@@ -232,6 +246,10 @@ def test_single_runs_are_compared_with_the_one_without_a_filter(store: Path, tmp
     shutil.copytree(loose / "fedavg0", loose / "again")
     (found,) = collect([loose / "again", loose / "fedavg0"], read_stored)
     assert [arm.name for arm in found.arms] == ["again", "fedavg0"], "the same name and seed twice: by directory"
+    for name in ("one", "two"):
+        shutil.copytree(loose / "again", tmp_path / "deep" / name / "seed-0")
+    (found,) = collect([tmp_path / "deep"], read_stored)
+    assert [arm.name for arm in found.arms] == ["one", "two"], "by the part of the path that differs"
 
 
 def test_a_folder_and_a_part_of_it_show_nothing_twice(store: Path) -> None:

@@ -34,7 +34,7 @@ def comparison(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from conftest import SMALL
 
     place = tmp_path_factory.mktemp("comparison")
-    base = {"rounds": 12, "data.noisy": 0.25, "filter.period": 3}
+    base = {"rounds": 12, "data.noisy": 0.25, "filter.period": 3, "execution.mode": "serial"}
     arms = (Arm("plain", {"filter.name": "none"}), Arm("filtered", {"filter.name": "dgf"}))
     plan = make_plan(Experiment({}, arms), place, 2, {**SMALL, **base})
     for task in plan.tasks:

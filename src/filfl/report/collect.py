@@ -159,7 +159,7 @@ def _loose_sections(runs: Sequence[StoredRun]) -> list[Section]:
 
 
 def _grouped(runs: Sequence[StoredRun]) -> tuple[tuple[ArmRuns, ...], tuple[int, ...]]:
-    """Runs that differ in nothing but the seed are one arm, named by its config, or else by its directory."""
+    """Runs that differ in nothing but the seed are one arm, named by its config, or else by where it lies."""
     groups: dict[str, list[StoredRun]] = {}
     for run in runs:
         same = {key: value for key, value in run.table.items() if key not in ASIDE}
@@ -171,17 +171,22 @@ def _grouped(runs: Sequence[StoredRun]) -> tuple[tuple[ArmRuns, ...], tuple[int,
             alike.append(run)
     members = [group for group in groups.values() if group]
     names = [group[0].name for group in members]
-    folders = [group[0].directory.name for group in members]
-    labels = [
-        name if names.count(name) == 1 else folder if folders.count(folder) == 1 else str(group[0].directory)
-        for name, folder, group in zip(names, folders, members, strict=True)
-    ]
+    labels = names if len(set(names)) == len(names) else _told_apart([group[0].directory for group in members])
     seeds = tuple(sorted({run.seed for run in runs}))
     arms = []
     for label, group in zip(labels, members, strict=True):
         by_seed = {run.seed: run for run in group}
         arms.append(ArmRuns(label, labels[_baseline(group[0], members)], tuple(map(by_seed.get, seeds))))
     return tuple(arms), seeds
+
+
+def _told_apart(directories: Sequence[Path]) -> list[str]:
+    """The part of each path in which they differ: rgf and dgf of q/rgf/seed-0 and q/dgf/seed-0."""
+    parts = [directory.resolve().parts for directory in directories]
+    first = next((i for i, column in enumerate(zip(*parts, strict=False)) if len(set(column)) > 1), 0)
+    ends = zip(*(reversed(part[first:]) for part in parts), strict=False)
+    last = next((i for i, column in enumerate(ends) if len(set(column)) > 1), 0)
+    return ["/".join(part[first : len(part) - last]) for part in parts]
 
 
 def _baseline(run: StoredRun, groups: Sequence[Sequence[StoredRun]]) -> int:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from importlib import resources
 from typing import Any
@@ -13,6 +13,7 @@ from filfl.report.curves import curves
 from filfl.report.measures import measure, measures_table
 from filfl.report.presence import TRACED, presence, traces
 from filfl.report.settings import run_facts, settings
+from filfl.report.stored import StoredRun
 from filfl.report.styles import arm_places
 from filfl.report.verdict import problems_of, verdict
 
@@ -20,14 +21,22 @@ SCRIPTS = ("dom.js", "charts.js", "clients.js", "filtering.js", "tables.js", "pa
 """In the order in which they are read."""
 
 
-def report_data(sections: Sequence[Section], live: bool = False) -> dict[str, Any]:
+ShowRun = Callable[[StoredRun, int], dict[str, Any]]
+"""(run, how many decisions of its filterings there is room for) -> what the page shows of it"""
+
+
+def show_run(run: StoredRun, traced: int) -> dict[str, Any]:
+    return {**run_facts(run), "clients": presence(run), "traces": traces(run, traced)}
+
+
+def report_data(sections: Sequence[Section], live: bool = False, show: ShowRun = show_run) -> dict[str, Any]:
     """Everything that the page shows, as JSON can hold it."""
     runs = sum(len(section.begun) for section in sections)
     return {
         "filfl": filfl.__version__,
         "made": datetime.now().astimezone().strftime("%Y-%m-%d %H:%M"),
         "live": live,
-        "sections": [_section(section, TRACED // max(runs, 1)) for section in sections],
+        "sections": [_section(section, TRACED // max(runs, 1), show) for section in sections],
     }
 
 
@@ -51,7 +60,7 @@ def to_script(data: dict[str, Any]) -> str:
     return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
-def _section(section: Section, traced: int) -> dict[str, Any]:
+def _section(section: Section, traced: int, show: ShowRun) -> dict[str, Any]:
     measured = measure(section)
     names = [arm.name for arm in section.arms]
     places = arm_places(names, {arm.name: arm.against for arm in section.arms})
@@ -69,11 +78,7 @@ def _section(section: Section, traced: int) -> dict[str, Any]:
         "measures": measures_table(section, measured),
         "curves": curves(section),
         "settings": settings(section),
-        "runs": [
-            {"arm": i, **run_facts(run), "clients": presence(run), "traces": traces(run, traced)}
-            for i, arm in enumerate(section.arms)
-            for run in arm.begun
-        ],
+        "runs": [{"arm": i, **show(run, traced)} for i, arm in enumerate(section.arms) for run in arm.begun],
     }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from filfl.errors import RunError
 from filfl.report.collect import Section, collect
-from filfl.report.html import render, report_data, to_script
+from filfl.report.html import render, report_data, show_run, to_script
 from filfl.report.stored import StoredRun, read_stored, signature
 
 LOOPBACK = "127.0.0.1"
@@ -23,6 +23,7 @@ class LiveReport:
     def __init__(self, directories: Sequence[Path]) -> None:
         self._directories = directories
         self._runs: dict[Path, tuple[tuple[tuple[int, int], ...], StoredRun]] = {}
+        self._shown: dict[Path, tuple[StoredRun, int, dict[str, Any]]] = {}
         self._made: tuple[str, dict[str, Any]] = ("", {})
         self._lock = Lock()
 
@@ -32,7 +33,7 @@ class LiveReport:
             sections = collect(self._directories, self._read)
             mark = self._mark(sections)
             if mark != self._made[0]:
-                self._made = (mark, {**report_data(sections, live=True), "mark": mark})
+                self._made = (mark, {**report_data(sections, True, self._show), "mark": mark})
             return self._made[1]
 
     def _read(self, directory: Path) -> StoredRun:
@@ -41,6 +42,13 @@ class LiveReport:
         if directory not in self._runs or self._runs[directory][0] != seen:
             self._runs[directory] = (seen, read_stored(directory))
         return self._runs[directory][1]
+
+    def _show(self, run: StoredRun, traced: int) -> dict[str, Any]:
+        """What the page shows of a run, from memory where it is the same run."""
+        known = self._shown.get(run.directory)
+        if known is None or known[0] is not run or known[1] != traced:
+            known = self._shown[run.directory] = (run, traced, show_run(run, traced))
+        return known[2]
 
     def _mark(self, sections: Sequence[Section]) -> str:
         parts = [

@@ -116,7 +116,8 @@ def _cost_sentence(winner: ArmStatistics, rival: ArmStatistics | None, measured:
 
 
 def _rounds(spread: Spread) -> str:
-    return counted(round(spread.mean), "round")
+    missed = f" (in {spread.count} of {spread.of} seeds)" if spread.count < spread.of else ""
+    return counted(round(spread.mean), "round") + missed
 
 
 def _other_groups(winner: ArmStatistics, measured: Measured) -> list[str]:
@@ -222,7 +223,8 @@ def _cost_tile(winner: ArmStatistics, rival: ArmStatistics, measured: Measured) 
     if not theirs or not rival.rounds_to_target:
         return {"label": label, "value": megabytes(mine.mean), "detail": f"{rounds}; {rival.arm} never gets there"}
     times = f"{mine.mean / theirs.mean:.2g} times" if theirs.mean else "against"
-    detail = f"{rounds} instead of {rival.rounds_to_target.mean:.0f}; {times} {rival.arm}'s {megabytes(theirs.mean)}"
+    instead = f"{rounds} instead of {_rounds(rival.rounds_to_target)}"
+    detail = f"{instead}; {times} {rival.arm}'s {megabytes(theirs.mean)}"
     return {"label": label, "value": megabytes(mine.mean), "detail": detail}
 
 
@@ -238,8 +240,13 @@ def _kept_tile(arm: str, kept: Kept) -> dict[str, str]:
 def problems_of(section: Section) -> Sequence[str]:
     """What the reader must know: what is missing, unfinished or damaged, with the place where it is."""
     notes = list(section.problems)
+    found: dict[str, list[StoredRun]] = {}
     for run in section.begun:
-        notes += [f"{run.directory}: {problem}" for problem in run.problems]
+        for problem in run.problems:
+            found.setdefault(problem, []).append(run)
+    for problem, runs in found.items():
+        more = f" and {len(runs) - 1} more" if len(runs) > 1 else ""
+        notes.append(f"{runs[0].directory}{more}: {problem}")
     waiting = [run for run in section.begun if not run.finished]
     if waiting:
         where = ", ".join(

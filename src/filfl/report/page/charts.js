@@ -207,7 +207,7 @@ function seriesOf(spec, arm, line) {
       step,
       color: shade,
       lineStyle: { width: 2, type: DASHES[arm.line % DASHES.length] },
-      emphasis: { lineStyle: { width: 4 } },
+      emphasis: { lineStyle: { width: 3 } },
       z: 3,
     },
   ];

@@ -232,10 +232,12 @@ function paintRounds(pen, judged) {
   if (judged) for (const [round] of run.traces) pen.fillRect(left + (round - run.clients.first + 0.5) * cell - 0.75, 1, 1.5, 6);
   const bottom = MAP.top + order.length * rowHeight;
   const apart = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000].find((n) => n * cell >= 44) || rounds;
-  pen.textAlign = "center";
   for (let column = 0; column < rounds; column += 1) {
     const round = run.clients.first + column;
-    if (round % apart === 0) pen.fillText(round.toLocaleString("en"), left + (column + 0.5) * cell, bottom + 15);
+    const x = left + (column + 0.5) * cell;
+    const atTheEnd = x + 14 > left + plot; // It would run into the words beside the map.
+    pen.textAlign = atTheEnd ? "right" : "center";
+    if (round % apart === 0) pen.fillText(round.toLocaleString("en"), atTheEnd ? left + plot : x, bottom + 15);
   }
   pen.textAlign = "left";
   if (plot > 200 && apart > 1) pen.fillText("round", left, bottom + 15);
