@@ -2,7 +2,7 @@
 
 const CHARTS = [
   { key: "test_accuracy", title: "Test accuracy", unit: " %", times: 100, size: "large", digits: 1 },
-  { key: "uplink", title: "Test accuracy for what the clients sent", unit: " %", times: 100, size: "medium", digits: 1 },
+  { key: "uplink", title: "Test accuracy against upload", unit: " %", times: 100, size: "medium", digits: 1 },
   { key: "test_loss", title: "Test loss", unit: "", times: 1, digits: 3 },
   { key: "train_loss", title: "Train loss", unit: "", times: 1, digits: 3 },
   { key: "num_filtered", title: "Clients that may be chosen, |Sᶠ|", unit: "", times: 1, digits: 1, zero: true, step: true },
@@ -26,7 +26,7 @@ function drawCharts(section) {
     for (const { key } of there) charts.set(key, newChart(key));
   }
   for (const spec of there) {
-    const words = hasTarget(spec, section) ? `dotted: the target of ${shortNumber(100 * section.target)} %` : "";
+    const words = hasTarget(spec, section) ? `dotted: target ${shortNumber(100 * section.target)} %` : "";
     byId(`chart-${spec.key}`).previousElementSibling.lastElementChild.textContent = words;
     charts.get(spec.key).setOption(chartOption(spec, section), { replaceMerge: ["series"] });
   }
@@ -190,7 +190,7 @@ function seriesOf(spec, arm, line) {
   const points = line.x.map((x, i) => [x, line.mean[i] * spec.times]);
   const low = line.x.map((x, i) => {
     const edge = (line.mean[i] - line.std[i]) * spec.times;
-    return [x, spec.zero ? Math.max(0, edge) : edge];
+    return [x, line.mean[i] >= 0 ? Math.max(0, edge) : edge]; // What is not negative has no negative band.
   });
   const wide = line.x.map((x, i) => [x, (line.mean[i] + line.std[i]) * spec.times - low[i][1]]);
   const step = spec.step ? "end" : false;
