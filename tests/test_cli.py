@@ -83,7 +83,7 @@ def filfl_process(folder: Path, environment: dict[str, str]):
 
 def test_version_and_help(filfl) -> None:
     assert re.fullmatch(r"filfl \d+\.\d+\.\d+\n", filfl("--version"))
-    assert all(command in filfl("--help") for command in ("demo", "run", "compare", "list"))
+    assert all(command in filfl("--help") for command in ("demo", "run", "compare", "report", "watch", "list"))
 
 
 def test_help_does_not_import_torch(environment: dict[str, str]) -> None:
@@ -168,6 +168,7 @@ def test_compare_makes_a_table_and_pictures(filfl_process, filfl, folder: Path) 
     shown = filfl_process("compare", "tiny.toml", "--seeds", "2", "--target", "0.2", "--out", "c", "--jobs", "2")
     for arm in ("none", "dgf", "rgf"):
         assert re.search(rf"^ *{arm} +0\.\d+±0\.\d+", shown, re.MULTILINE)
+    assert "as a page: filfl report c" in shown
     for name in ("comparison", "accuracy", "test-loss", "train-loss", "filtered"):
         assert (folder / "c" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     shared = tomllib.loads((folder / "c/dgf/seed-1/config.toml").read_text())["execution"]["workers"]

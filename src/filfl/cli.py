@@ -114,6 +114,30 @@ def reproduce(
         reproduce_command(names or [], set_ or [], scale, seeds, jobs, out)
 
 
+@app.command()
+def report(
+    directories: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Runs, comparisons, or folders of them.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The HTML file.")] = Path("report.html"),
+) -> None:
+    """Put runs and comparisons into one HTML file: verdict, measures, charts, clients, filterings, configuration."""
+    from filfl.commands.report import report_command
+
+    report_command(directories, out)
+
+
+@app.command()
+def watch(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A run, a comparison, or a folder of them.")],
+    port: Annotated[
+        int | None, typer.Option("--port", min=0, max=65535, help="On this machine.  (default: a free one from 8000)")
+    ] = None,
+) -> None:
+    """Show the report in a browser while the runs are going; it refreshes by itself."""
+    from filfl.commands.watch import watch_command
+
+    watch_command(directory, port)
+
+
 @app.command("data")
 def data_(
     name: Annotated[str, typer.Argument(help="A dataset, such as femnist; see filfl list.")],

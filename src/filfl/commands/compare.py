@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -49,6 +50,7 @@ def compare_command(
         stopped(["filfl", "compare", source, *given, "--out", str(directory), "--resume"])
     target = experiment.compare.target if target is None or math.isnan(target) else target
     show_comparison(report_comparison(plan, target, experiment.compare.at), "accuracy")
+    say(f"as a page: {shlex.join(['filfl', 'report', str(directory)])}")
     return directory
 
 

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from filfl.report.curves import CURVES, Curve, Series
+from filfl.report.styles import arm_places
 
 # Okabe and Ito's palette: told apart also by people who do not see all colours.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
@@ -89,15 +90,8 @@ def draw_bars(
 def arm_styles(arms: Sequence[str], against: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """A colour and a line for every arm: those tested against one arm share its kind of line."""
     lines = ("-", "--", ":", "-.")
-    bases = list(dict.fromkeys(against[arm] for arm in arms))
-    place = {base: [arm for arm in arms if against[arm] == base] for base in bases}
-    return {
-        arm: (
-            COLOURS[place[against[arm]].index(arm) % len(COLOURS)],
-            lines[bases.index(against[arm]) % len(lines)],
-        )
-        for arm in arms
-    }
+    places = arm_places(arms, against)
+    return {arm: (COLOURS[i % len(COLOURS)], lines[j % len(lines)]) for arm, (i, j) in places.items()}
 
 
 def _draw(axis: Axes, curve: Curve, series: Series, label: str, style: tuple[str, str]) -> None:

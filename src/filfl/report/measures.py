@@ -105,6 +105,6 @@ MEASURES = {
     "distance": Measure("squared\ndistance", _final(lambda r: metric_of(r, "distance")), "{:.2e}"),
     "neighbourhood": Measure("neigh-\nbourhood", neighbourhood, "{:.2e}"),
     "rate": Measure("slope", rate, "{:.2f}"),
-    "uplink": Measure("uplink\nMB", lambda rs: sum(r["uplink_bytes"] for r in rs) / 1e6, "{:.1f}"),
+    "uplink": Measure("uplink\nMB", lambda rs: sum(r["uplink_bytes"] for r in rs) / 1e6 if rs else None, "{:.1f}"),
 }
 """By name. Final: mean of the last tested rounds; the others are means over the rounds that have the number."""

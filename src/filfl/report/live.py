@@ -1,0 +1,115 @@
+"""The report of runs that are still going, served to a browser on this machine only."""
+
+import hashlib
+from collections.abc import Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from filfl.errors import RunError
+from filfl.report.collect import Section, collect
+from filfl.report.html import render, report_data, show_run, to_script
+from filfl.report.stored import StoredRun, read_stored, signature
+
+LOOPBACK = "127.0.0.1"
+FIRST_PORT, PORTS = 8000, 20
+"""Without a word on the port, the first free one of these."""
+
+
+class LiveReport:
+    """The data of a report, made anew only when a file of it changed. `mark` names its state."""
+
+    def __init__(self, directories: Sequence[Path]) -> None:
+        self._directories = directories
+        self._runs: dict[Path, tuple[tuple[tuple[int, int], ...], StoredRun]] = {}
+        self._shown: dict[Path, tuple[StoredRun, int, dict[str, Any]]] = {}
+        self._made: tuple[str, dict[str, Any]] = ("", {})
+        self._lock = Lock()
+
+    def now(self) -> dict[str, Any]:
+        """What the page shows at this moment."""
+        with self._lock:
+            sections = collect(self._directories, self._read)
+            mark = self._mark(sections)
+            if mark != self._made[0]:
+                self._made = (mark, {**report_data(sections, True, self._show), "mark": mark})
+            return self._made[1]
+
+    def _read(self, directory: Path) -> StoredRun:
+        """A run, from memory where its files are as they were. What changes meanwhile is read the next time."""
+        seen = signature(directory)
+        if directory not in self._runs or self._runs[directory][0] != seen:
+            self._runs[directory] = (seen, read_stored(directory))
+        return self._runs[directory][1]
+
+    def _show(self, run: StoredRun, traced: int) -> dict[str, Any]:
+        """What the page shows of a run, from memory where it is the same run."""
+        known = self._shown.get(run.directory)
+        if known is None or known[0] is not run or known[1] != traced:
+            known = self._shown[run.directory] = (run, traced, show_run(run, traced))
+        return known[2]
+
+    def _mark(self, sections: Sequence[Section]) -> str:
+        parts = [
+            (section.title, section.target, section.missing, section.problems, [arm.name for arm in section.arms])
+            for section in sections
+        ]
+        runs = [(str(run.directory), self._runs[run.directory][0]) for section in sections for run in section.begun]
+        return hashlib.sha256(repr((parts, runs)).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def open_server(report: LiveReport, port: int | None) -> ThreadingHTTPServer:
+    """A server of the report on this machine's own address; `serve_forever` starts it."""
+    ports = [port] if port is not None else [*range(FIRST_PORT, FIRST_PORT + PORTS), 0]
+    for candidate in ports:
+        try:
+            return _Server((LOOPBACK, candidate), _handler(report))
+        except OSError as error:
+            reason = error.strerror
+    raise RunError(f"port {port} cannot be used: {reason}; choose another --port, or leave it out")
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that goes away in the middle of an answer is nothing to report."""
+
+
+def _handler(report: LiveReport) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            host = self.headers.get("Host", "").rpartition(":")[0]
+            if host not in (LOOPBACK, "localhost"):  # another site's name that was made to lead here
+                self._answer(403, "text/plain", "this page is for this machine only")
+            elif self.path not in ("/", "/data.json"):
+                self._answer(404, "text/plain", "there is only / and /data.json")
+            else:
+                try:
+                    data = report.now()
+                except RunError as error:
+                    self._answer(503, "text/plain", str(error))
+                    return
+                if self.path == "/":
+                    self._answer(200, "text/html", render(data))
+                elif self.headers.get("If-None-Match") == data["mark"]:
+                    self._answer(304, "application/json", "", data["mark"])
+                else:
+                    self._answer(200, "application/json", to_script(data), data["mark"])
+
+        def _answer(self, status: int, kind: str, text: str, mark: str | None = None) -> None:
+            body = text.encode("utf-8")
+            self.send_response(status)
+            self.send_header("Content-Type", f"{kind}; charset=utf-8")
+            self.send_header("Content-Length", str(len(body)))
+            self.send_header("Cache-Control", "no-store")
+            if mark:
+                self.send_header("ETag", mark)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """The terminal is for the person, not for a line every two seconds."""
+
+    return Handler

@@ -1,0 +1,294 @@
+"use strict";
+
+// What a cell of the map says, by its digit: see report/presence.py.
+const STATES = [
+  "not available",
+  "available, not judged by the filter",
+  "filtered out",
+  "may be chosen",
+  "chosen: trains and is averaged",
+  "refused: its update could not be averaged",
+];
+const SHORT_STATES = ["not available", "not judged", "filtered out", "may be chosen", "chosen", "refused"];
+const MAP = { height: 600, least: 3, most: 18, axis: 26, top: 10, flag: 8, labels: 11, bars: 84 };
+let mapped = null; // The run in the map, its rows in the order of the table, and where things are.
+
+function drawClients(section) {
+  const run = chosenRun(section);
+  if (!run) {
+    byId("shown").textContent = "No run has begun.";
+    for (const id of ["map", "clients", "states"]) byId(id).replaceChildren();
+    return;
+  }
+  drawRunChooser(section, run);
+  const clients = run.clients;
+  const used = new Set(clients.map.join(""));
+  const legend = STATES.map((words, i) => (used.has(String(i)) ? stateKey(`var(--state-${i})`, words) : null));
+  if (clients.fault && clients.fault.some(Boolean)) legend.push(stateKey("var(--arm-3)", "bad: edge on the left"));
+  if (clients.considered.some(Boolean)) legend.push(stateKey("var(--muted)", "tick on top: a filtering"));
+  byId("states").replaceChildren(...legend.filter(Boolean));
+  drawClientTable(section, run);
+}
+
+function stateKey(background, words) {
+  return element("span", {}, element("i", { style: { background } }), words);
+}
+
+/** The run that was chosen; else one of the best method that filters, else one that filters. */
+function chosenRun(section) {
+  const wanted = choices.run;
+  const same = wanted && section.runs.find((run) => section.arms[run.arm].name === wanted.arm && run.seed === wanted.seed);
+  if (same) return same;
+  const best = section.verdict.tiles.length ? section.verdict.tiles[0].arm : null;
+  const filtering = section.runs.filter((run) => run.traces.length);
+  return filtering.find((run) => section.arms[run.arm].name === best) || filtering[0] || section.runs[0];
+}
+
+function drawRunChooser(section, run) {
+  const arm = section.arms[run.arm].name;
+  const arms = section.arms.filter((_, i) => section.runs.some((other) => other.arm === i)).map(({ name }) => [name, name]);
+  const seeds = section.runs.filter((other) => other.arm === run.arm).map(({ seed }) => [String(seed), String(seed)]);
+  fillSelect(byId("arm"), arms, arm);
+  fillSelect(byId("seed"), seeds, String(run.seed));
+  const choose = () => {
+    const chosen = byId("arm").value;
+    const its = section.runs.filter((other) => section.arms[other.arm].name === chosen);
+    const seed = Number(byId("seed").value);
+    choices.run = { arm: chosen, seed: its.some((other) => other.seed === seed) ? seed : its[0].seed };
+    drawClients(section);
+    drawFiltering(section);
+  };
+  byId("arm").onchange = choose;
+  byId("seed").onchange = choose;
+  const { of, ids } = run.clients;
+  const some = ids.length < of ? `, the ${ids.length.toLocaleString("en")} most involved` : "";
+  byId("shown").textContent = `${of.toLocaleString("en")} clients${some}, ${run.done} of ${run.rounds} rounds`;
+}
+
+function drawClientTable(section, run) {
+  const c = run.clients;
+  const filters = c.considered.some(Boolean);
+  const columns = [
+    { label: "client", text: true },
+    { label: "fault", hint: "What is spoilt on purpose in its data or updates", text: true },
+    { label: "share kept", hint: "Kept / judged. Clients that hurt have a low share", up: true },
+    { label: "kept", hint: "How many filterings kept it" },
+    { label: "judged", hint: "How many filterings considered it" },
+    { label: "chosen", hint: "In how many rounds it was chosen to train" },
+    { label: "refused", hint: "How many of its updates could not be averaged" },
+    { label: "available", hint: "In how many rounds it was there" },
+    { label: "samples", hint: "How many samples it trains on" },
+  ];
+  const rows = c.ids.map((id, i) => {
+    const share = c.considered[i] ? c.kept[i] / c.considered[i] : null;
+    const fault = (c.fault && c.fault[i]) || "";
+    return {
+      index: i,
+      share,
+      attributes: { "data-row": i, onmouseenter: () => markRow(i), onmouseleave: unmark },
+      cells: [
+        { value: c.names[i], show: c.names[i] },
+        { value: fault, show: fault ? element("span", { class: "flag" }, fault) : "" },
+        { value: share, show: shareBar(share) },
+        number(filters ? c.kept[i] : null),
+        number(c.considered[i]),
+        number(c.selected[i]),
+        { ...number(c.refused[i]), show: refusedCell(c, id, i) },
+        number(c.available ? c.available[i] : null),
+        number(c.sizes ? c.sizes[i] : null),
+      ],
+    };
+  });
+  // Those kept least come first, of equals those judged most often; without a filter those chosen most often.
+  rows.sort((one, other) => other.cells[4].value - one.cells[4].value);
+  const start = filters ? { column: 2, up: true } : { column: 5, up: false };
+  sortableTable(byId("clients"), "clients", columns, rows, start, (order) => drawMap(section, run, order));
+}
+
+function number(value) {
+  return { value, show: value === null ? NONE : value.toLocaleString("en") };
+}
+
+function shareBar(share) {
+  if (share === null) return NONE;
+  const bar = element("span", { class: "bar" }, element("i", { style: { width: `${100 * share}%` } }));
+  return element("span", {}, `${Math.round(100 * share)} %`, bar);
+}
+
+function refusedCell(clients, id, i) {
+  return clients.refused[i] ? element("span", { title: clients.why[id] }, String(clients.refused[i])) : "0";
+}
+
+/** The map: one row a client in the order of the table, one column a round. */
+function drawMap(section, run, order) {
+  const box = byId("map");
+  let canvas = box.querySelector("canvas");
+  if (!canvas) {
+    canvas = element("canvas", {
+      role: "img",
+      "aria-label": "What every client was in every round",
+      onmousemove: pointAtMap,
+      onmouseleave: () => (hideTip(), unmark()),
+      onclick: clickMap,
+    });
+    box.replaceChildren(canvas, element("div", { class: "marker", hidden: "" }));
+    new ResizeObserver(() => mapped && box.clientWidth !== mapped.width && paintMap()).observe(box);
+  }
+  mapped = { section, run, order };
+  paintMap();
+}
+
+function paintMap() {
+  const { run, order } = mapped;
+  const box = byId("map");
+  const canvas = box.querySelector("canvas");
+  const rounds = run.clients.map.length ? run.clients.map[0].length : 0;
+  const rowHeight = Math.max(MAP.least, Math.min(MAP.most, Math.floor(MAP.height / Math.max(order.length, 1))));
+  const height = MAP.top + order.length * rowHeight + MAP.axis;
+  const ratio = window.devicePixelRatio || 1;
+  const pen = canvas.getContext("2d");
+  canvas.style.height = `${height}px`;
+  const width = box.clientWidth;
+  Object.assign(canvas, { width: width * ratio, height: height * ratio });
+  canvas.style.width = `${width}px`;
+  pen.scale(ratio, ratio);
+  pen.font = `11px ${getComputedStyle(document.body).fontFamily}`;
+  const named = rowHeight >= MAP.labels;
+  const names = run.clients.names;
+  const labels = named ? Math.min(width / 4, Math.max(...order.map(({ index }) => pen.measureText(names[index]).width)) + 8) : 0;
+  const judged = run.clients.considered.some(Boolean);
+  const bars = judged ? Math.min(MAP.bars, width / 5) : 0;
+  const left = labels + MAP.flag + 2;
+  const plot = Math.max(1, width - left - bars - 4);
+  Object.assign(mapped, { width, rowHeight, left, plot, rounds, cell: rounds ? plot / rounds : plot });
+  if (rounds) paintCells(pen, ratio);
+  paintSides(pen, { named, labels, bars });
+  paintRounds(pen, judged);
+}
+
+/** One pixel a cell on a canvas of its own, which is then stretched: fast for a hundred thousand cells. */
+function paintCells(pen, ratio) {
+  const { run, order, rounds, rowHeight, left, plot, cell } = mapped;
+  const shades = STATES.map((_, i) => rgb(colour(`state-${i}`)));
+  const small = element("canvas", { width: rounds, height: order.length });
+  const picture = new ImageData(rounds, order.length);
+  const pixels = picture.data;
+  order.forEach(({ index }, row) => {
+    const states = run.clients.map[index];
+    for (let column = 0, at = 4 * row * rounds; column < rounds; column += 1, at += 4) {
+      const [red, green, blue] = shades[states.charCodeAt(column) - 48];
+      pixels[at] = red;
+      pixels[at + 1] = green;
+      pixels[at + 2] = blue;
+      pixels[at + 3] = 255;
+    }
+  });
+  small.getContext("2d").putImageData(picture, 0, 0);
+  pen.imageSmoothingEnabled = cell * ratio < 1;
+  pen.drawImage(small, left, MAP.top, plot, order.length * rowHeight);
+  pen.fillStyle = colour("card");
+  if (rowHeight >= 5) for (let row = 1; row < order.length; row += 1) pen.fillRect(left, MAP.top + row * rowHeight - 1, plot, 1);
+  if (cell >= 6) for (let column = 1; column < rounds; column += 1) pen.fillRect(left + column * cell - 0.5, MAP.top, 1, order.length * rowHeight);
+}
+
+function rgb(hex) {
+  return [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
+}
+
+/** On the left the names, as far as there is room, and the noise flag; on the right the share kept. */
+function paintSides(pen, { named, labels, bars }) {
+  const { run, order, rowHeight, left, plot } = mapped;
+  const gap = rowHeight >= 5 ? 1 : 0;
+  pen.textBaseline = "middle";
+  pen.textAlign = "right";
+  order.forEach(({ index, share }, row) => {
+    const y = MAP.top + row * rowHeight;
+    if (run.clients.fault && run.clients.fault[index]) {
+      pen.fillStyle = colour("arm-3");
+      pen.fillRect(left - MAP.flag - 2, y, MAP.flag - 1, rowHeight - gap);
+    }
+    if (named) {
+      pen.fillStyle = colour("muted");
+      pen.fillText(run.clients.names[index], labels - 4, y + rowHeight / 2, labels - 4);
+    }
+    if (bars && share !== null) {
+      pen.fillStyle = colour("faint");
+      pen.fillRect(left + plot + 8, y, bars - 8, rowHeight - gap);
+      pen.fillStyle = colour("muted");
+      pen.fillRect(left + plot + 8, y, (bars - 8) * share, rowHeight - gap);
+    }
+  });
+  if (bars) {
+    pen.fillStyle = colour("muted");
+    pen.textAlign = "left";
+    pen.fillText("share kept", left + plot + 8, MAP.top + order.length * rowHeight + 15, bars - 6);
+  }
+}
+
+/** Numbers below, and a tick above every round that filtered. */
+function paintRounds(pen, judged) {
+  const { run, order, rounds, rowHeight, left, plot, cell } = mapped;
+  pen.fillStyle = colour("muted");
+  if (judged) for (const [round] of run.traces) pen.fillRect(left + (round - run.clients.first + 0.5) * cell - 0.75, 1, 1.5, 6);
+  const bottom = MAP.top + order.length * rowHeight;
+  const apart = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000].find((n) => n * cell >= 44) || rounds;
+  for (let column = 0; column < rounds; column += 1) {
+    const round = run.clients.first + column;
+    const x = left + (column + 0.5) * cell;
+    const atTheEnd = x + 14 > left + plot; // It would run into the words beside the map.
+    pen.textAlign = atTheEnd ? "right" : "center";
+    if (round % apart === 0) pen.fillText(round.toLocaleString("en"), atTheEnd ? left + plot : x, bottom + 15);
+  }
+  pen.textAlign = "left";
+  if (plot > 200 && apart > 1) pen.fillText("round", left, bottom + 15);
+}
+
+/** The client and the round below the pointer; null beside the map. */
+function underPointer(event) {
+  const bounds = event.currentTarget.getBoundingClientRect();
+  const row = Math.floor((event.clientY - bounds.top - MAP.top) / mapped.rowHeight);
+  const column = Math.floor((event.clientX - bounds.left - mapped.left) / mapped.cell);
+  if (row < 0 || row >= mapped.order.length) return null;
+  return { index: mapped.order[row].index, row, column: column >= 0 && column < mapped.rounds ? column : null };
+}
+
+function pointAtMap(event) {
+  const at = underPointer(event);
+  unmark();
+  if (!at) return hideTip();
+  const c = mapped.run.clients;
+  markRow(at.index);
+  const about = [c.sizes ? `${c.sizes[at.index]} samples` : null, c.fault ? c.fault[at.index] : null].filter(Boolean);
+  const judged = c.considered[at.index] ? `kept by ${c.kept[at.index]} of ${c.considered[at.index]} filterings` : "never judged";
+  const state = at.column === null ? null : SHORT_STATES[c.map[at.index][at.column]];
+  const now = state ? [`round ${c.first + at.column}: ${state}`] : [];
+  showTip(event, `client ${c.names[at.index]}${about.length ? ` (${about.join(", ")})` : ""}`, ...now, judged);
+}
+
+/** A click shows the filtering that was in force in that round. */
+function clickMap(event) {
+  const at = underPointer(event);
+  if (!at || at.column === null) return;
+  const round = mapped.run.clients.first + at.column;
+  const before = mapped.run.traces.map(([t]) => t).filter((t) => t <= round);
+  if (before.length) {
+    choices.round = before[before.length - 1];
+    drawFiltering(mapped.section);
+  }
+}
+
+function markRow(index) {
+  const row = mapped.order.findIndex((one) => one.index === index);
+  const marker = byId("map").querySelector(".marker");
+  marker.hidden = false;
+  marker.style.top = `${MAP.top + row * mapped.rowHeight - 1}px`;
+  marker.style.height = `${mapped.rowHeight + 1}px`;
+  const line = byId("clients").querySelector(`tr[data-row="${index}"]`);
+  if (line) line.classList.add("marked");
+}
+
+function unmark() {
+  const marker = byId("map").querySelector(".marker");
+  if (marker) marker.hidden = true;
+  byId("clients").querySelectorAll("tr.marked").forEach((line) => line.classList.remove("marked"));
+}

@@ -1,0 +1,116 @@
+"use strict";
+
+// What the user has chosen. It outlives a redraw, so that a page that refreshes does not forget it.
+const choices = { section: null, hidden: new Set(), run: null, round: null, sorts: {}, zoom: [0, 100] };
+const NONE = "–";
+
+function byId(id) {
+  return document.getElementById(id);
+}
+
+/** A new element: attributes by name, `on...` as listeners, `style` as a table; then its children. */
+function element(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined) continue;
+    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+    else if (name === "style") Object.assign(made.style, value);
+    else made.setAttribute(name, value);
+  }
+  made.append(...children.filter((child) => child !== null));
+  return made;
+}
+
+/** The value of a colour of the style sheet, as it is in the theme of the moment. */
+function colour(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+}
+
+const DASHES = ["solid", "dashed", "dotted", [10, 4, 2, 4]];
+
+function armColour(arm) {
+  return colour(`arm-${arm.colour % 8}`);
+}
+
+function swatch(arm) {
+  const dash = DASHES[arm.line % DASHES.length];
+  return element("span", {
+    class: "swatch",
+    style: { borderColor: `var(--arm-${arm.colour % 8})`, borderTopStyle: Array.isArray(dash) ? "double" : dash },
+  });
+}
+
+/** Words in which a number stays with its unit at the end of a line. */
+function unbroken(words) {
+  return words.replace(/ ([%±=<]|[MG]B\b)/g, "\u00a0$1").replace(/([±=<]) /g, "$1\u00a0");
+}
+
+/** Fill a select, and leave it alone where it has these options already: it may be open. */
+function fillSelect(select, options, value) {
+  const wanted = JSON.stringify(options);
+  if (select.dataset.options !== wanted) {
+    select.replaceChildren(...options.map(([key, text]) => element("option", { value: key }, text)));
+    select.dataset.options = wanted;
+  }
+  select.value = value;
+}
+
+/** Replace what is in a scrolled box, and leave it where it was scrolled to. */
+function refill(box, ...children) {
+  const { scrollTop, scrollLeft } = box;
+  box.replaceChildren(...children);
+  Object.assign(box, { scrollTop, scrollLeft });
+}
+
+/**
+ * A table that is sorted by a click on its headings.
+ * columns: {label, hint, text: whether it is words}; rows: {cells: [{value, show}], ...}, value null sorts last;
+ * start: {column, up} as long as nothing was clicked; drawn: is told the rows in their order.
+ */
+function sortableTable(box, key, columns, rows, start, drawn = () => {}) {
+  const sort = choices.sorts[key] || start;
+  const order = sort ? rows.slice().sort((one, other) => compareCells(one.cells, other.cells, sort)) : rows;
+  const head = columns.map((column, i) => {
+    const sorted = sort && sort.column === i ? (sort.up ? "ascending" : "descending") : "none";
+    const click = () => {
+      const first = Boolean(column.text || column.up);
+      choices.sorts[key] = { column: i, up: sort && sort.column === i ? !sort.up : first };
+      sortableTable(box, key, columns, rows, start, drawn);
+      box.querySelectorAll("th button")[i].focus();
+    };
+    const button = element("button", { type: "button", title: column.hint, onclick: click }, column.label);
+    return element("th", { "aria-sort": sorted, class: column.text ? "text" : null, scope: "col" }, button);
+  });
+  const body = order.map((row) => {
+    const cells = row.cells.map((cell, i) =>
+      element("td", { class: cell.class || (columns[i].text ? "text" : null) }, cell.show),
+    );
+    return element("tr", row.attributes || {}, ...cells);
+  });
+  const table = element("table", {}, element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...body));
+  refill(box, table);
+  drawn(order);
+}
+
+function compareCells(one, other, sort) {
+  const a = one[sort.column].value;
+  const b = other[sort.column].value;
+  if (a === null || b === null) return (a === null) - (b === null);
+  const order = typeof a === "string" ? a.localeCompare(b, undefined, { numeric: true }) : a - b;
+  return sort.up ? order : -order;
+}
+
+/** Show words beside the pointer. */
+function showTip(event, ...lines) {
+  const tip = byId("tip");
+  tip.replaceChildren(...lines.map((line) => element("div", {}, line)));
+  tip.hidden = false;
+  const left = Math.min(event.clientX + 14, window.innerWidth - tip.offsetWidth - 8);
+  const below = event.clientY + 16 + tip.offsetHeight < window.innerHeight;
+  tip.style.left = `${Math.max(8, left)}px`;
+  tip.style.top = `${below ? event.clientY + 16 : event.clientY - tip.offsetHeight - 10}px`;
+}
+
+function hideTip() {
+  byId("tip").hidden = true;
+}

@@ -1,0 +1,72 @@
+"use strict";
+
+/** The trace of one filtering of the chosen run. */
+function drawFiltering(section) {
+  const run = chosenRun(section);
+  const traces = run ? run.traces : [];
+  byId("filtering").hidden = !traces.length;
+  if (!traces.length) return;
+  const wanted = traces.findIndex(([round]) => round === choices.round);
+  const place = wanted >= 0 ? wanted : traces.length - 1;
+  const [round, all, filtered, clients, a, b, p, kept] = traces[place];
+  fillSelect(byId("round"), traces.map(([t]) => [String(t), String(t)]), String(round));
+  const go = (to) => {
+    choices.round = traces[to][0];
+    drawFiltering(section);
+  };
+  byId("round").onchange = () => go(traces.findIndex(([t]) => String(t) === byId("round").value));
+  byId("earlier").disabled = place === 0;
+  byId("later").disabled = place === traces.length - 1;
+  byId("earlier").onclick = () => go(place - 1);
+  byId("later").onclick = () => go(place + 1);
+  const size = [...kept].filter((one) => one === "1").length;
+  const rewards = all !== null && filtered !== null ? ` Reward of all: ${all}, of those kept: ${filtered}.` : "";
+  byId("rewards").textContent = `${size} of ${clients.length} kept.${rewards}`;
+  const about = new Map(run.clients.ids.map((id, i) => [id, i]));
+  const nameOf = (id) => (about.has(id) ? run.clients.names[about.get(id)] : String(id));
+  const faultOf = (id) => (run.clients.fault && about.has(id) && run.clients.fault[about.get(id)]) || "";
+  byId("decisions").replaceChildren(
+    ...clients.map((id, i) => {
+      const words = `${i + 1}. ${nameOf(id)}: ${kept[i] === "1" ? "kept" : "out"}${faultOf(id) ? `, ${faultOf(id)}` : ""}`;
+      const background = `var(--state-${kept[i] === "1" ? 3 : 2})`;
+      return element("i", { class: faultOf(id) ? "noisy" : null, title: words, style: { background } });
+    }),
+    element(
+      "span",
+      { class: "states", style: { margin: "0 0 0 10px" } },
+      stateKey("var(--state-3)", "kept"),
+      stateKey("var(--state-2)", "out"),
+      ...(clients.some(faultOf) ? [element("span", {}, "ringed: bad")] : []),
+    ),
+  );
+  const columns = [
+    { label: "order", up: true },
+    { label: "client", text: true },
+    { label: "fault", text: true },
+    { label: "a", hint: "How much the reward grows when it joins those kept so far" },
+    { label: "b", hint: "How much the reward grows when it leaves those not yet thrown out" },
+    { label: "p", hint: "With which probability it was kept" },
+    { label: "decision", text: true },
+  ];
+  const rows = clients.map((id, i) => ({
+    cells: [
+      { value: i + 1, show: String(i + 1) },
+      { value: nameOf(id), show: nameOf(id) },
+      { value: faultOf(id), show: faultOf(id) ? element("span", { class: "flag" }, faultOf(id)) : "" },
+      signed(a[i]),
+      signed(b[i]),
+      { value: p[i], show: p[i] === null ? NONE : String(Number(p[i].toFixed(3))) },
+      {
+        value: kept[i] === "1" ? "kept" : "out",
+        show: element("span", { class: kept[i] === "1" ? "kept" : "out" }, kept[i] === "1" ? "kept" : "out"),
+      },
+    ],
+  }));
+  sortableTable(byId("trace"), "trace", columns, rows, null);
+}
+
+function signed(value) {
+  if (value === null) return { value, show: NONE };
+  const text = Math.abs(value) > 0 && Math.abs(value) < 1e-4 ? value.toExponential(1) : value.toFixed(4);
+  return { value, show: (value > 0 ? "+" : "") + text.replaceAll("-", "−") };
+}

@@ -1,0 +1,154 @@
+"""`filfl report` and `filfl watch` as a person types them; a real run that grows while it is watched."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from filfl.cli import main
+from filfl.errors import RunError
+from filfl.report.live import LiveReport, open_server
+
+ENDLESS = """
+name = "endless"
+rounds = 100000
+[data]
+clients = 12
+[model]
+hidden = [8]
+[filter]
+size = 40
+[selection]
+k = 3
+"""
+
+
+@contextmanager
+def process(arguments: list[str], where: Path, environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
+    """A filfl command that is ended, in whatever state it is."""
+    started = subprocess.Popen(
+        [sys.executable, "-m", "filfl.cli", *arguments],
+        cwd=where,
+        env={**environment, "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        yield started
+    finally:
+        if started.poll() is None:
+            started.kill()
+        started.wait()
+        started.stdout.close()
+
+
+def ask(address: str, headers: dict[str, str] | None = None) -> tuple[int, Any, str | None]:
+    """Status, body and mark of an answer."""
+    request = urllib.request.Request(address, headers=headers or {})
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.status, answer.read().decode(), answer.headers["ETag"]
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode(), error.headers["ETag"]
+
+
+def wait_for(happened: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        if found := happened():
+            return found
+        time.sleep(0.1)
+    raise AssertionError("it did not happen")
+
+
+def test_a_growing_run_is_watched(tmp_path: Path, environment: dict[str, str]) -> None:
+    (tmp_path / "endless.toml").write_text(ENDLESS)
+    (tmp_path / "runs").mkdir()
+    with process(["watch", "runs", "--port", "0"], tmp_path, environment) as watch:
+        line = watch.stdout.readline()
+        address = re.search(r"runs is shown at (http://127\.0\.0\.1:\d+/) \(Ctrl-C to end\)", line).group(1)
+        assert json.loads(ask(f"{address}data.json")[1])["sections"] == [], "nothing has begun"
+        with process(["run", "endless.toml", "--out", "runs/r"], tmp_path, environment) as run:
+
+            def rounds() -> int:
+                sections = json.loads(ask(f"{address}data.json")[1])["sections"]
+                return len(sections[0]["curves"]["test_accuracy"][0]["x"]) if sections else 0
+
+            first = wait_for(rounds)
+            assert wait_for(lambda: rounds() > first)
+            run.kill()
+            run.wait()
+        status, body, mark = ask(f"{address}data.json")
+        assert status == 200 and '"live":true' in body
+        assert ask(f"{address}data.json", {"If-None-Match": mark}) == (304, "", mark), "nothing has changed"
+        assert ask(address)[0] == 200 and "<!doctype html>" in ask(address)[1]
+        assert ask(f"{address}other")[0] == 404
+        assert ask(address, {"Host": "evil.example:80"})[0] == 403, "another site's name does not lead here"
+        (tmp_path / "runs").rename(tmp_path / "moved")
+        assert ask(f"{address}data.json")[:2] == (
+            503,
+            "runs does not exist: give the directory of a run or of a comparison, such as runs/demo",
+        )
+        watch.send_signal(signal.SIGINT)
+        rest = watch.communicate(timeout=60)[0]
+    assert (watch.returncode, rest.strip()) == (0, "")
+
+
+def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
+    report = LiveReport([tmp_path])
+    with open_server(report, None) as first, open_server(report, None) as second:
+        assert first.server_port != second.server_port, "without a word, a free one"
+        assert first.server_address[0] == "127.0.0.1"
+        with pytest.raises(RunError, match=f"port {first.server_port} cannot be used: .* choose another --port"):
+            open_server(report, first.server_port)
+
+
+@pytest.fixture
+def filfl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str, code: int = 0) -> str:
+        monkeypatch.setattr(sys, "argv", ["filfl", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        shown = "".join(capsys.readouterr())
+        assert (ended.value.code or 0) == code, shown
+        return shown
+
+    return call
+
+
+def test_report_writes_a_page_and_says_what_is_in_it(filfl, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "benchmarks")
+    from report_store import Size, write_comparison
+
+    write_comparison(tmp_path / "c", Size(seeds=2, rounds=12, clients=10, available=6, k=2, period=3))
+    shown = filfl("report", "c", "-o", "page.html")
+    assert re.search(r"filfl-[dr]gf (wins|is ahead) with \d\d\.\d ± \d\.\d % final accuracy \(2 seeds\)", shown)
+    assert re.search(r"report +page.html \(\d\.\d MB\)", shown)
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert page.startswith("<!doctype html>") and page.rstrip().endswith("</html>")
+    filfl("report", "c/fedavg", "c/filfl-dgf/seed-1")
+    assert (tmp_path / "report.html").exists()
+
+
+def test_mistakes_end_in_a_sentence(filfl, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    assert "error: there is no run in empty: give the directory of a run" in filfl("report", "empty", code=1)
+    assert "error: nowhere does not exist" in filfl("report", "nowhere", code=1)
+    assert "error: nowhere does not exist" in filfl("watch", "nowhere", code=1)
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r" / "config.toml").write_text('name = "r"')
+    assert "cannot be written" in filfl("report", "r", "-o", "missing/page.html", code=1)

@@ -1,0 +1,234 @@
+"""The report in a real browser: Debian's chromium, driven by Playwright. Screenshots are left in artefacts/."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from filfl.compare import PLAN, in_folders, make_plan, tasks_of
+from filfl.config import Config
+from filfl.experiment import Arm, Experiment
+from filfl.report.collect import collect
+from filfl.report.html import render, report_data
+from filfl.report.live import LiveReport, open_server
+from filfl.report.stored import read_stored
+from filfl.report.words import MINUS, NONE
+from filfl.simulation import simulate
+
+ROOT = Path(__file__).parents[1]
+ARTEFACTS = ROOT / "artefacts"
+CHROMIUM = shutil.which("chromium")
+WIDE, PHONE = {"width": 1400, "height": 1000}, {"width": 390, "height": 844}
+
+playwright_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: pip install '.[dev]'")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on the path: apt-get install chromium")
+
+
+@pytest.fixture(scope="module")
+def comparison(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A real comparison: two arms, two seeds, some clients with random labels."""
+    from conftest import SMALL
+
+    place = tmp_path_factory.mktemp("comparison")
+    base = {"rounds": 12, "data.noisy": 0.25, "filter.period": 3, "execution.mode": "serial"}
+    arms = (Arm("plain", {"filter.name": "none"}), Arm("filtered", {"filter.name": "dgf"}))
+    plan = make_plan(Experiment({}, arms), place, "small", 2, {**SMALL, **base}, in_folders(place))
+    for task in tasks_of([plan]):
+        simulate(Config.from_table(task.table), out=task.directory)
+    (place / PLAN).write_text('seeds = [0, 1]\n[arms.plain]\nagainst = "plain"\n[arms.filtered]\nagainst = "plain"\n')
+    return place
+
+
+@pytest.fixture(scope="module")
+def report(comparison: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    path.write_text(render(report_data(collect([comparison], read_stored))), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright_api.sync_playwright() as playwright:
+        # Root, as in a container, has no sandbox to offer.
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+class Visit:
+    """A page that is open, with what it complained about and what it asked of a network."""
+
+    def __init__(self, browser: Any, address: str, **context: Any) -> None:
+        self.page = browser.new_context(**context).new_page()
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        self.page.on("console", lambda message: self.complaints.append(message.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.goto(address)
+
+    def asked(self) -> list[str]:
+        return [url for url in self.requests if not url.startswith("data:")]
+
+    def series(self, chart: str) -> list[str]:
+        script = "key => echarts.getInstanceByDom(document.getElementById(`chart-${key}`)).getOption().series"
+        names = [series and series.get("name") for series in self.page.evaluate(script, chart)]
+        return [name for name in names if name in ARMS]
+
+    def column(self, table: str, i: int) -> list[str]:
+        return self.page.locator(f"#{table} tbody tr td:nth-child({i})").all_inner_texts()
+
+    def keep_picture(self, name: str) -> None:
+        ARTEFACTS.mkdir(exist_ok=True)
+        self.page.screenshot(path=ARTEFACTS / f"{name}.png", full_page=True)
+
+
+ARMS = ("plain", "filtered")
+
+
+@pytest.mark.parametrize("viewport", [WIDE, PHONE], ids=["wide", "phone"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_loads_in_silence_fits_and_asks_nothing_of_a_network(browser, report, viewport, scheme) -> None:
+    visit = Visit(browser, report.as_uri(), viewport=viewport, color_scheme=scheme)
+    page = visit.page
+
+    assert visit.complaints == []
+    assert visit.asked() == [report.as_uri()]
+    assert page.evaluate("document.documentElement.scrollWidth") == viewport["width"], "nothing sticks out"
+    for chart in ("test_accuracy", "uplink", "test_loss", "train_loss", "num_filtered", "noisy"):
+        assert visit.series(chart) == list(ARMS)
+        assert page.locator(f"#chart-{chart} canvas").count() == 1
+    assert "final accuracy (2 seeds)" in page.inner_text("#sentence")
+    brightness = page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)[0]")
+    assert brightness > 200 if scheme == "light" else brightness < 50
+    visit.keep_picture(f"report-{'phone' if viewport is PHONE else 'wide'}-{scheme}")
+    page.context.close()
+
+
+def test_a_click_in_the_legend_hides_an_arm_in_all_charts(browser, report) -> None:
+    visit = Visit(browser, report.as_uri(), viewport=WIDE)
+    picture = "document.querySelector('#chart-test_accuracy canvas').toDataURL()"
+    before = visit.page.evaluate(picture)
+
+    visit.page.click("#legend button[data-arm=plain]")
+
+    assert visit.series("test_accuracy") == visit.series("num_filtered") == ["filtered"]
+    assert visit.page.evaluate(picture) != before
+    visit.page.click("#legend button[data-arm=plain]")
+    visit.page.mouse.move(0, 0)
+    visit.page.click("body", position={"x": 1, "y": 1})
+    assert visit.series("test_accuracy") == list(ARMS)
+    assert visit.complaints == []
+    visit.page.context.close()
+
+
+def test_the_table_of_clients_sorts_and_the_map_follows(browser, report, comparison) -> None:
+    visit = Visit(browser, report.as_uri(), viewport=WIDE)
+    page = visit.page
+    shares = [int(text.split()[0]) for text in visit.column("clients", 3) if text != NONE]
+    assert shares == sorted(shares), "those kept least come first"
+    rows = "mapped.order.map(({index}) => mapped.run.clients.names[index])"
+    assert page.evaluate(rows) == visit.column("clients", 1)
+    picture = "document.querySelector('#map canvas').toDataURL()"
+    before = page.evaluate(picture)
+
+    page.click("#clients th:nth-child(9) button")
+
+    sizes = [int(text) for text in visit.column("clients", 9)]
+    assert sizes == sorted(sizes, reverse=True) and len(set(sizes)) > 1
+    assert page.locator("#clients th:nth-child(9)").get_attribute("aria-sort") == "descending"
+    assert page.evaluate(rows) == visit.column("clients", 1)
+    assert page.evaluate(picture) != before
+    page.click("#clients th:nth-child(9) button")
+    assert [int(text) for text in visit.column("clients", 9)] == sorted(sizes)
+    names = [line.split(",")[1] for line in (comparison / "plain/seed-0/clients.csv").read_text().splitlines()[1:]]
+    assert sorted(visit.column("clients", 1)) == sorted(names)
+    page.context.close()
+
+
+def test_the_trace_is_that_of_the_record(browser, report, comparison) -> None:
+    visit = Visit(browser, report.as_uri(), viewport=WIDE)
+    visit.page.select_option("#arm", "filtered")
+    visit.page.select_option("#seed", "1")
+    visit.page.select_option("#round", "3")
+    lines = (comparison / "filtered/seed-1/rounds.jsonl").read_text().splitlines()
+    trace = json.loads(lines[2])["trace"]
+    names = [line.split(",")[1] for line in (comparison / "filtered/seed-1/clients.csv").read_text().splitlines()[1:]]
+    assert visit.column("trace", 2) == [names[step["client"]] for step in trace]
+    assert visit.column("trace", 7) == ["kept" if step["kept"] else "out" for step in trace]
+    shown = [float(text.replace(MINUS, "-")) for text in visit.column("trace", 4)]
+    assert shown == pytest.approx([step["a"] for step in trace], rel=1e-3, abs=6e-5)
+    assert visit.complaints == []
+    visit.page.context.close()
+
+
+def test_the_map_tells_what_is_under_the_pointer(browser, report) -> None:
+    visit = Visit(browser, report.as_uri(), viewport=WIDE)
+    page = visit.page
+    page.locator("#map").scroll_into_view_if_needed()
+    place = page.evaluate("({x: mapped.left + 0.5 * mapped.cell, y: MAP.top + 0.5 * mapped.rowHeight})")
+    page.hover("#map canvas", position=place)
+    first = page.evaluate("mapped.run.clients.names[mapped.order[0].index]")
+    assert f"client {first}" in page.inner_text("#tip") and "round 1:" in page.inner_text("#tip")
+    assert page.locator("#clients tr.marked td").first.inner_text() == first
+    page.context.close()
+
+
+def test_the_theme_can_be_chosen(browser, report) -> None:
+    visit = Visit(browser, report.as_uri(), viewport=WIDE, color_scheme="dark")
+    background = "getComputedStyle(document.body).backgroundColor"
+    dark = visit.page.evaluate(background)
+    visit.page.click("#theme")
+    assert visit.page.inner_text("#theme") == "theme: light" and visit.page.evaluate(background) != dark
+    visit.page.click("#theme")
+    assert visit.page.inner_text("#theme") == "theme: dark" and visit.page.evaluate(background) == dark
+    visit.page.context.close()
+
+
+def test_several_comparisons_can_be_chosen_from(browser, comparison, tmp_path) -> None:
+    shutil.copytree(comparison, tmp_path / "all" / "one")
+    shutil.copytree(comparison, tmp_path / "all" / "two")
+    shutil.rmtree(tmp_path / "all" / "two" / "plain" / "seed-1")
+    path = tmp_path / "report.html"
+    path.write_text(render(report_data(collect([tmp_path / "all"], read_stored))), encoding="utf-8")
+    visit = Visit(browser, path.as_uri(), viewport=WIDE)
+    assert visit.page.inner_text("#title") == "one"
+    visit.page.click("#chooser button:nth-child(2)")
+    assert visit.page.inner_text("#title") == "two" and "1 run not begun" in visit.page.inner_text("#problems")
+    assert visit.complaints == []
+    visit.page.context.close()
+
+
+def test_a_watched_page_grows_and_remembers_what_was_chosen(browser, comparison, tmp_path) -> None:
+    place = tmp_path / "c"
+    shutil.copytree(comparison, place)
+    run = place / "filtered" / "seed-1"
+    lines = (run / "rounds.jsonl").read_bytes().splitlines(keepends=True)
+    (run / "summary.json").unlink()
+    (run / "rounds.jsonl").write_bytes(b"".join(lines[:5]) + lines[5][:40])
+    with open_server(LiveReport([place]), 0) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        visit = Visit(browser, f"http://127.0.0.1:{server.server_port}/", viewport=WIDE)
+        page = visit.page
+        page.select_option("#arm", "filtered")
+        page.select_option("#seed", "1")
+        page.click("#clients th:nth-child(9) button")
+        page.click("#legend button[data-arm=plain]")
+        assert "5 of 12 rounds" in page.inner_text("#shown")
+
+        (run / "rounds.jsonl").write_bytes(b"".join(lines))
+        playwright_api.expect(page.locator("#shown")).to_contain_text("12 of 12 rounds", timeout=60_000)
+
+        assert page.input_value("#seed") == "1"
+        assert page.locator("#clients th:nth-child(9)").get_attribute("aria-sort") == "descending"
+        assert visit.series("test_accuracy") == ["filtered"]
+        assert page.inner_text("#live") == "live"
+        server.shutdown()
+        server.server_close()
+        playwright_api.expect(page.locator("#live")).to_contain_text("has ended", timeout=60_000)
+        page.context.close()
+    assert all("127.0.0.1" in url for url in visit.asked())
