@@ -21,7 +21,7 @@ from filfl.report.figures import draw_curves
 from filfl.report.measures import MEASURES
 from filfl.report.statistics import ArmStatistics, compared
 from filfl.report.summary import drawn_in, statistics_in
-from filfl.report.table import caption, columns, markdown_rows, p_text, spread_text
+from filfl.report.table import caption, columns, markdown_rows, p_text, seeds_text, spread_text
 
 DOCS = Path(__file__).parent.parent / "docs"
 Summary = Mapping[str, Any]
@@ -106,8 +106,8 @@ def section(name: str, summary: Summary | None, text: str) -> list[str]:
     versions = ", ".join(f"{what} {version}" for what, version in summary["versions"].items())
     lines += [
         wrapped(
-            f"{len(summary['seeds'])} seeds ({', '.join(map(str, summary['seeds']))}), {summary['rounds']} rounds, "
-            f"{summary['seconds'] / 60:.1f} minutes of computation; {versions}."
+            f"{seeds_text(len(summary['seeds']))} ({', '.join(map(str, summary['seeds']))}), "
+            f"{summary['rounds']} rounds, {summary['seconds'] / 60:.1f} minutes of computation; {versions}."
         ),
         "",
     ]

@@ -15,6 +15,7 @@ from filfl.errors import ConfigError
 from filfl.experiment import Experiment, shipped_names
 from filfl.figure import Expectation
 from filfl.report.claims import check_figure
+from filfl.report.comparison import draw_summary_bars
 from filfl.report.statistics import compare_arms
 from filfl.report.summary import drawn_in, facts_of, statistics_in
 from filfl.reproduce import figure_names, plan_figures, run_key
@@ -140,6 +141,14 @@ def test_figures_share_runs(done: tuple[Path, str]) -> None:
     difference = dgf.measures["accuracy"].mean - none.measures["accuracy"].mean
     assert dgf.tests["accuracy"].difference == pytest.approx(difference, abs=1e-5)
     assert drawn_in(summary)["dgf-rs"]["filtered"].rounds == (1, 2, 3, 4)
+
+
+def test_combinations_of_factors_are_drawn_as_bars(done: tuple[Path, str], tmp_path: Path) -> None:
+    summary = json.loads((done[0] / "out/crossed/summary.json").read_text())
+    for levels in (2, 3):
+        arms = [{**arm, "levels": (arm["levels"] + ["x"])[:levels]} for arm in summary["arms"]]
+        path = draw_summary_bars({**summary, "arms": arms}, "accuracy", tmp_path / f"{levels}.png")
+        assert path.read_bytes().startswith(b"\x89PNG")
 
 
 def test_nothing_is_made_twice_and_nothing_mixed(done: tuple[Path, str], told) -> None:

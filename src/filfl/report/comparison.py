@@ -12,7 +12,7 @@ from filfl.report.figures import draw_bars, draw_comparison
 from filfl.report.measures import MEASURES
 from filfl.report.statistics import ArmStatistics, compare_arms, default_rounds, default_target
 from filfl.report.summary import summary_of, to_text
-from filfl.report.table import markdown_table
+from filfl.report.table import markdown_table, seeds_text
 from filfl.runs import read_run
 from filfl.runs.files import write_whole
 
@@ -44,7 +44,7 @@ def report_comparison(plan: Plan, target: float | None, at: Sequence[int], figur
         arm: {name: s for name, curve in curves.items() if (s := series_of(curve, seeds))}
         for arm, seeds in runs.items()
     }
-    title = f"{plan.title} ({len(plan.seeds)} seeds)"
+    title = f"{plan.title} ({seeds_text(len(plan.seeds))})"
     measure = figure.measure if figure else "accuracy"
     table = plan.directory / "table.md"
     write_whole(table, markdown_table(title, statistics, target, len(plan.seeds), measure).encode())

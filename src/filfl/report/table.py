@@ -46,9 +46,9 @@ def caption(statistics: Sequence[ArmStatistics], seeds: int, measure: str = "acc
             tested.setdefault(arm.against, []).append(arm.arm)
     tests = "; ".join(f"{', '.join(arms)} against {base}" for base, arms in tested.items())
     return (
-        f"Mean ± standard deviation over {seeds} seeds. Final accuracy and losses: mean of the last {LAST} rounds that "
-        "have them; @t: accuracy at round t. Rounds and uplink MB to the target accuracy: over the seeds that reached "
-        "it (how many, where not all did). |S^f|: mean over the rounds."
+        f"Mean ± standard deviation over {seeds_text(seeds)}. Final accuracy and losses: mean of the last {LAST} rounds "
+        "that have them; @t: accuracy at round t. Rounds and uplink MB to the target accuracy: over the seeds that "
+        "reached it (how many, where not all did). |S^f|: mean over the rounds."
         + (f" p: two-sided t-tests on {_words(measure)}, {tests}." if tests else "")
     )
 
@@ -98,6 +98,10 @@ def _to_target(spread: Spread | None, form: str, scale: float = 1.0) -> str:
         return "never"
     missed = f" ({spread.count}/{spread.of})" if spread.count < spread.of else ""
     return form.format(spread.mean * scale) + missed
+
+
+def seeds_text(seeds: int) -> str:
+    return f"{seeds} seeds" if seeds > 1 else "1 seed"
 
 
 def p_text(p: float | None) -> str:
