@@ -33,6 +33,7 @@ ORDER = [
     "config",
     "experiment",
     "runs",
+    "trackers",
     "simulation",
     "workers",
     "compare",

@@ -10,6 +10,7 @@ import tomli_w
 
 from filfl.errors import RunError
 from filfl.experiment import Arm, Experiment
+from filfl.runs import Follows
 from filfl.runs.files import write_whole
 from filfl.workers import Progress, Task, run_all
 
@@ -29,7 +30,13 @@ class Plan:
         return self.directory / arm / f"seed-{seed}"
 
 
-def make_plan(experiment: Experiment, directory: Path, seeds: int, changes: Mapping[str, Any]) -> Plan:
+def make_plan(
+    experiment: Experiment,
+    directory: Path,
+    seeds: int,
+    changes: Mapping[str, Any],
+    followers: tuple[Follows, ...] = (),
+) -> Plan:
     """Check every arm, and lay the runs out. The arms of a seed share split, availability and initial weights."""
     arms = experiment.checked_arms()
     first = experiment.config(changes).seed
@@ -38,7 +45,8 @@ def make_plan(experiment: Experiment, directory: Path, seeds: int, changes: Mapp
     for seed in numbers:
         for arm in arms:
             config = experiment.config(changes, arm, seed)
-            tasks.append(Task({**config.table(), "name": arm.name}, directory / arm.name / f"seed-{seed}"))
+            table = {**config.table(), "name": arm.name}
+            tasks.append(Task(table, directory / arm.name / f"seed-{seed}", followers))
     return Plan(directory, arms, numbers, tuple(tasks))
 
 

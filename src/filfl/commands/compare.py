@@ -12,6 +12,7 @@ from filfl.experiment import Experiment, parse_arm, parse_changes
 from filfl.progress import RunsShown
 from filfl.report.comparison import report_comparison
 from filfl.report.table import rich_table
+from filfl.trackers import make_trackers
 
 
 def compare_command(
@@ -24,6 +25,7 @@ def compare_command(
     jobs: int | None,
     target: float | None,
     resume: bool,
+    track: Sequence[str] = (),
 ) -> Path:
     experiment = Experiment.load(source).at_scale(scale)
     if arms:
@@ -31,7 +33,8 @@ def compare_command(
     changes = parse_changes(pairs)
     name = experiment.config(changes).name
     directory = out or default_directory(name, resume, PLAN)
-    plan = make_plan(experiment, directory, seeds or experiment.compare.seeds, changes)
+    trackers = make_trackers(track, directory)
+    plan = make_plan(experiment, directory, seeds or experiment.compare.seeds, changes, trackers)
     jobs = min(jobs or num_cores(), len(plan.tasks))
     changed = [*pairs, *([f"scale {scale}"] if scale else [])]
     title = f"{name} with {', '.join(changed)}" if changed else experiment.compare.title or name
@@ -43,6 +46,7 @@ def compare_command(
     except KeyboardInterrupt:
         given = [word for arm in arms or [] for word in ("--arm", arm)]
         given += [word for pair in pairs for word in ("--set", pair)]
+        given += [word for name in track for word in ("--track", name)]
         numbers = {"--scale": scale, "--seeds": seeds, "--jobs": jobs, "--target": target}
         given += [word for name, value in numbers.items() if value is not None for word in (name, str(value))]
         stopped(["filfl", "compare", source, *given], directory)
