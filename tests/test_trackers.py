@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tomli_w
 
 import filfl
 from filfl.errors import ConfigError
+from filfl.experiment import override
 from filfl.runs.files import to_json
 from filfl.trackers import TRACKERS, MLflow, TensorBoard, WandB, make_trackers
 
@@ -263,14 +265,13 @@ def filfl_command(*arguments: str, code: int = 0) -> str:
 
 
 def test_a_comparison_is_tracked_run_by_run(config: dict[str, Any], tmp_path: Path) -> None:
-    changes = [f"{key}={value}" for key, value in config.items() if key != "filter.name"]
-    arguments = ["compare", "demo", *(word for change in changes for word in ("--set", change)), "--out", "c"]
-    arguments += ["--arm", "a:filter.name=rgf", "--arm", "b:filter.name=dgf", "--seeds", "1", "--jobs", "2"]
-    arguments += [word for name in NAMES for word in ("--track", name)]
-    filfl_command(*arguments)
-    for again in (False, True):
-        if again:
-            filfl_command(*arguments, "--resume")
+    Path("c.toml").write_text(tomli_w.dumps(override({}, config)))
+    arguments = ["compare", "c.toml", "--arm", "a:filter.name=rgf", "--arm", "b:filter.name=dgf", "--seeds", "1"]
+    filfl_command(*arguments, "--jobs", "2", "--out", "c", *(word for name in NAMES for word in ("--track", name)))
+    for resumed in (False, True):
+        if resumed:  # as a worker would
+            run = tmp_path / "c" / "a" / "seed-0"
+            filfl.simulate(run / "config.toml", callbacks=make_trackers(NAMES, tmp_path / "c"), out=run, resume=True)
         in_mlflow, in_wandb = mlflow_runs(tmp_path / "c"), wandb_runs(tmp_path / "c")
         assert in_mlflow.keys() == in_wandb.keys() == {"a-seed-0", "b-seed-0"}
         for arm in ("a", "b"):
