@@ -35,6 +35,7 @@ ORDER = [
     "figure",
     "experiment",
     "runs",
+    "trackers",
     "simulation",
     "workers",
     "compare",

@@ -26,6 +26,10 @@ Out = Annotated[
     typer.Option("--out", "-o", help="The directory for the results.  (default: runs/NAME, or NAME-2, ...)"),
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on where it was stopped or killed.")]
+Track = Annotated[
+    list[str] | None,
+    typer.Option("--track", metavar="NAME", help="Also write to a tracker: tensorboard, mlflow or wandb (offline)."),
+]
 Seeds = Annotated[int | None, typer.Option("--seeds", min=1, help="Runs of every arm.  (default: the config's)")]
 Jobs = Annotated[
     int | None, typer.Option("--jobs", "-j", min=1, help="Runs at a time.  (default: the number of cores)")
@@ -64,11 +68,18 @@ def demo(out: Out = None, seeds: Seeds = None, jobs: Jobs = None, resume: Resume
 
 
 @app.command()
-def run(config: ConfigFile, set_: Set = None, scale: Scale = None, out: Out = None, resume: Resume = False) -> None:
+def run(
+    config: ConfigFile,
+    set_: Set = None,
+    scale: Scale = None,
+    out: Out = None,
+    resume: Resume = False,
+    track: Track = None,
+) -> None:
     """Make one run of a config."""
     from filfl.commands.run import run_command
 
-    run_command(config, set_ or [], scale, out, resume)
+    run_command(config, set_ or [], scale, out, resume, track or [])
 
 
 @app.command()
@@ -85,11 +96,12 @@ def compare(
     target: Target = None,
     out: Out = None,
     resume: Resume = False,
+    track: Track = None,
 ) -> None:
     """Run the arms of a config with several seeds each, and compare them in a table and pictures."""
     from filfl.commands.compare import compare_command
 
-    compare_command(config, arm, out, set_ or [], scale, seeds, jobs, target, resume)
+    compare_command(config, arm, out, set_ or [], scale, seeds, jobs, target, resume, track or [])
 
 
 @app.command()

@@ -12,6 +12,7 @@ import tomli_w
 from filfl.config import Config
 from filfl.errors import RunError
 from filfl.experiment import Arm, Experiment
+from filfl.runs import Follows
 from filfl.runs.files import write_whole
 from filfl.workers import Progress, Task, run_all
 
@@ -61,12 +62,12 @@ def make_plan(
     return Plan(directory, title, arms, numbers, runs)
 
 
-def in_folders(directory: Path) -> Place:
-    """One folder an arm, and in it one a seed."""
+def in_folders(directory: Path, followers: tuple[Follows, ...] = ()) -> Place:
+    """One folder an arm, and in it one a seed; `followers` follow every run."""
 
     def place(config: Config, arm: Arm) -> Task:
         folder = directory / arm.name / f"seed-{config.seed}"
-        return Task({**config.table(), "name": arm.name}, folder, f"{arm.name} {folder.name}")
+        return Task({**config.table(), "name": arm.name}, folder, f"{arm.name} {folder.name}", followers)
 
     return place
 

@@ -11,19 +11,23 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from filfl.cores import num_cores
 from filfl.errors import FilflError, RunError
 
+if TYPE_CHECKING:
+    from filfl.runs import Follows  # a worker must not import torch before it ignores Ctrl-C
+
 
 @dataclass(frozen=True)
 class Task:
-    """One run to be made: its config as a table, where it goes, and what a person calls it."""
+    """One run to be made: its config as a table, where it goes, what a person calls it, and who follows it."""
 
     table: Mapping[str, Any]
     directory: Path
     label: str
+    followers: "tuple[Follows, ...]" = ()
 
 
 @dataclass(frozen=True)
@@ -104,7 +108,8 @@ def _work(pipe: Connection, resume: bool, workers: int) -> None:
         try:
             given = task.table.get("execution", {})
             config = Config.from_table({**task.table, "execution": {"workers": workers, **given}})
-            result = simulate(config, callbacks=[tell], out=task.directory, resume=resume, say=pipe.send)
+            watchers = [tell, *task.followers]
+            result = simulate(config, callbacks=watchers, out=task.directory, resume=resume, say=pipe.send)
             last = result.records[-1]
             accuracy, filtered = last["test_accuracy"], last["num_filtered"]
             pipe.send(Progress(task.directory, last["round"], accuracy, filtered, finished=True))

@@ -13,6 +13,7 @@ from filfl.experiment import Experiment, parse_arm, parse_changes
 from filfl.progress import RunsShown
 from filfl.report.comparison import Comparison, report_comparison
 from filfl.report.table import rich_table
+from filfl.trackers import make_trackers
 
 
 def compare_command(
@@ -25,6 +26,7 @@ def compare_command(
     jobs: int | None,
     target: float | None,
     resume: bool,
+    track: Sequence[str] = (),
 ) -> Path:
     experiment = Experiment.load(source).at_scale(scale)
     if arms:
@@ -34,7 +36,8 @@ def compare_command(
     directory = out or default_directory(name, resume, PLAN)
     changed = [*pairs, *([f"scale {scale}"] if scale else [])]
     title = f"{name} with {', '.join(changed)}" if changed else experiment.compare.title or name
-    plan = make_plan(experiment, directory, title, seeds or experiment.compare.seeds, changes, in_folders(directory))
+    place = in_folders(directory, make_trackers(track, directory))
+    plan = make_plan(experiment, directory, title, seeds or experiment.compare.seeds, changes, place)
     tasks = tasks_of([plan])
     jobs = min(jobs or num_cores(), len(tasks))
     size = f"{len(plan.arms)} arms x {len(plan.seeds)} seeds = {len(tasks)} runs, {jobs} at a time"
@@ -45,6 +48,7 @@ def compare_command(
     except KeyboardInterrupt:
         given = [word for arm in arms or [] for word in ("--arm", arm)]
         given += [word for pair in pairs for word in ("--set", pair)]
+        given += [word for name in track for word in ("--track", name)]
         numbers = {"--scale": scale, "--seeds": seeds, "--jobs": jobs, "--target": target}
         given += [word for name, value in numbers.items() if value is not None for word in (name, str(value))]
         stopped(["filfl", "compare", source, *given, "--out", str(directory), "--resume"])

@@ -10,10 +10,14 @@ from filfl.progress import RoundsShown
 from filfl.runs.store import CONFIG
 from filfl.runs.summary import LAST
 from filfl.simulation import simulate
+from filfl.trackers import make_trackers
 
 
-def run_command(source: str, pairs: Sequence[str], scale: str | None, out: Path | None, resume: bool) -> None:
+def run_command(
+    source: str, pairs: Sequence[str], scale: str | None, out: Path | None, resume: bool, track: Sequence[str]
+) -> None:
     config = Experiment.load(source).at_scale(scale).config(parse_changes(pairs))
+    trackers = make_trackers(track)
     directory = out or default_directory(config.name, resume, CONFIG)
     say(
         f"{config.name}: {config.rounds} rounds, data {name_of('data', config.data)}, filter {config.filter.name}, "
@@ -22,12 +26,13 @@ def run_command(source: str, pairs: Sequence[str], scale: str | None, out: Path 
     )
     try:
         with RoundsShown(console, config.rounds) as shown:
-            result = simulate(config, callbacks=[shown], out=directory, resume=resume, say=say)
+            result = simulate(config, callbacks=[shown, *trackers], out=directory, resume=resume, say=say)
     except KeyboardInterrupt:
         given = [word for pair in pairs for word in ("--set", pair)] + (["--scale", scale] if scale else [])
+        given += [word for name in track for word in ("--track", name)]
         stopped(["filfl", "run", source, *given, "--out", str(directory), "--resume"])
     if result.already_finished:
-        say("This run is finished already; nothing was done.")
+        say("This run is finished already; no round was made.")
     summary = result.summary
     accuracy, filtered = _number(summary["final_accuracy"], ".3f"), _number(summary["mean_filtered"], ".1f")
     say(

@@ -6,12 +6,11 @@ from typing import Any
 
 from filfl.clock import Stopwatch
 from filfl.round import filfl_round
+from filfl.runs.follow import Callback
 from filfl.runs.store import RunStore
 from filfl.server import FilFL, State
 from filfl.weights import Weights
 
-Callback = Callable[[Mapping[str, Any], State], None]
-"""(record of the round, state after it) -> None"""
 Test = Callable[[Weights], Mapping[str, Any]]
 """w -> what the record says about it: test_accuracy, test_loss, metrics"""
 
@@ -45,7 +44,7 @@ def run_rounds(
             store.append_times(t, clock.seconds)
         records.append(record)
         for callback in callbacks:
-            callback(dict(record), state)
+            callback({**record, "seconds": dict(clock.seconds)}, state)
     return state, records
 
 

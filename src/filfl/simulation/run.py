@@ -20,10 +20,20 @@ from filfl.evaluation import Loss, Metric, accuracy, by_client, cross_entropy, m
 from filfl.experiment import Experiment, override
 from filfl.filtering import Filter
 from filfl.models.linear import Linear
-from filfl.runs import Callback, finished, open_store, read_run, run_rounds
+from filfl.runs import (
+    Beginning,
+    Callback,
+    Follows,
+    finished,
+    following,
+    open_store,
+    read_run,
+    run_rounds,
+    with_seconds,
+)
 from filfl.runs.files import to_json
 from filfl.runs.registered import Registered
-from filfl.runs.store import MODEL
+from filfl.runs.store import MODEL, TIMES, read_times
 from filfl.runs.summary import summarize
 from filfl.selection import Selects
 from filfl.selection.own import OwnSelection
@@ -60,7 +70,7 @@ def simulate(
     metrics: Mapping[str, Metric] | None = None,
     filter: Filter | None = None,
     selection: Selects | None = None,
-    callbacks: Sequence[Callback] = (),
+    callbacks: Sequence[Callback | Follows] = (),
     *,
     out: str | Path | None = None,
     resume: bool = False,
@@ -77,7 +87,8 @@ def simulate(
         where it is known whose each test sample is, the mean over clients and over the worst tenth of them.
     filter: (clients, reward, rng) -> `filfl.Filtering`, instead of the config's.
     selection: (pool, k, ask, rng) -> ids, instead of the config's.
-    callbacks: functions (record, state) that are called after every round.
+    callbacks: functions (record, state) that are called after every round, with `seconds` by phase in the record; and
+        trackers, such as `filfl.trackers.TensorBoard("logs")`.
     out: a directory for the run store; nothing is written when unset. resume: go on with the run that is there
         (whose own loss, metrics, filter and selection, if any, must be the same: that cannot be checked).
     say: takes the sentences that a person should read, such as a refused checkpoint.
@@ -121,9 +132,11 @@ def simulate(
         fingerprint = _fingerprint(config, data, net, start.w) if directory else ""
         if directory and resume and (summary := finished(directory, fingerprint)):
             net.module.load_state_dict(safetensors.torch.load_file(directory / MODEL))
-            records = read_run(directory).records
-            summary = {**summarize(records), **summary}
-            return Result(config, records, summary, net.module, directory, already_finished=True)
+            run = read_run(directory)
+            with following(callbacks, Beginning(config, directory, with_seconds(run.records, run.times), say)):
+                pass  # a tracker may have missed some of its rounds
+            summary = {**summarize(run.records), **summary}
+            return Result(config, run.records, summary, net.module, directory, already_finished=True)
         opened = (
             open_store(directory, config, Registered.of(data, config), fingerprint, device, resume, say)
             if directory
@@ -143,8 +156,11 @@ def simulate(
         )
         with opened as store, server as fl:
             every = config.evaluate.every
-            watchers = [_say_when_nobody_trains(say), *callbacks]
-            state, records = run_rounds(fl, start, config.rounds, test, every, watchers, store)
+            before = with_seconds(store.records, read_times(store.directory / TIMES)) if store else []
+            with following(
+                [_say_when_nobody_trains(say), *callbacks], Beginning(config, directory, before, say)
+            ) as watchers:
+                state, records = run_rounds(fl, start, config.rounds, test, every, watchers, store)
             summary = store.finish(net.layout.unflatten(state.w)) if store else summarize(records)
         net.load(state.w)
         return Result(config, records, summary, net.module, directory)

@@ -1,0 +1,24 @@
+"""Trackers that people live in, as callbacks: TensorBoard, MLflow, Weights & Biases. Each library is an extra."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from filfl.errors import ConfigError
+from filfl.options import unknown_name
+from filfl.trackers.base import Tracker
+from filfl.trackers.mlflow import MLflow
+from filfl.trackers.tensorboard import TensorBoard
+from filfl.trackers.wandb import WandB
+
+TRACKERS: dict[str, type[Tracker]] = {tracker.name: tracker for tracker in (TensorBoard, MLflow, WandB)}
+
+__all__ = ["TRACKERS", "MLflow", "TensorBoard", "Tracker", "WandB", "make_trackers"]
+
+
+def make_trackers(names: Sequence[str], comparison: Path | None = None) -> tuple[Tracker, ...]:
+    """Trackers by name, for a run, or for all the runs in the directory of a comparison."""
+    for name in names:
+        if name not in TRACKERS:
+            raise ConfigError(unknown_name("--track", name, TRACKERS))
+    kinds = [TRACKERS[name] for name in dict.fromkeys(names)]
+    return tuple(kind(comparison if kind.holds_many else None) for kind in kinds)
