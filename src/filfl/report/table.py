@@ -47,8 +47,8 @@ def caption(statistics: Sequence[ArmStatistics], seeds: int, measure: str = "acc
     tests = "; ".join(f"{', '.join(arms)} against {base}" for base, arms in tested.items())
     return (
         f"Mean ± standard deviation over {seeds_text(seeds)}. Final accuracy and losses: mean of the last {LAST} "
-        "rounds that have them; @t: accuracy at round t. Rounds and uplink MB to the target accuracy: over the seeds that "
-        "reached it (how many, where not all did). |S^f|: mean over the rounds."
+        "rounds that have them; @t: accuracy at round t. Rounds and uplink MB to the target accuracy: over the seeds "
+        "that reached it (how many, where not all did). |S^f|: mean over the rounds."
         + (f" p: two-sided t-tests on {_words(measure)}, {tests}." if tests else "")
     )
 
