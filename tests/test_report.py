@@ -339,7 +339,7 @@ def test_a_run_of_another_version_is_read_as_far_as_it_is_known(store: Path) -> 
 
 
 def test_the_page_needs_nothing_and_nothing_breaks_out_of_it(store: Path) -> None:
-    path = store / "comparison.json"
+    path = store / "summary.json"
     path.write_text(json.dumps({"title": "</script><script>alert(1)</script> & {{data}}"}))
     page = render(report_data(collect([store], read_stored)))
     assert "</script><script>alert" not in page

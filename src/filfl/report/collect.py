@@ -14,7 +14,7 @@ from filfl.report.stored import StoredRun, is_run
 
 DEEP = 4
 """How many folders below the given one are looked into."""
-FACTS = "comparison.json"
+FACTS = "summary.json"
 ASIDE = ("name", "seed", "execution", "checkpoint")
 """Keys in which runs of one arm may differ."""
 
