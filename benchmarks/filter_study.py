@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import filfl
-from filfl.clients import Job
+from filfl.clients import Job, Update
 from filfl.config import Config
 from filfl.errors import FilflError
 from filfl.evaluation import Samples, cross_entropy, mean_loss, outputs
@@ -51,6 +51,10 @@ ROOT = Path(__file__).parent.parent
 VERIFY = 3
 SMALL, LARGE = 10, 50
 """How many clients a filtering has: few enough for all subsets, and as many as in the paper."""
+
+
+SPARE = 5
+"""Further clients, in case that some cannot train: BatchNorm fails where a last batch is a single sample."""
 
 
 @dataclass(frozen=True)
@@ -247,7 +251,7 @@ def states(
     V = samples_on(net, data, filtering.filter_x, filtering.filter_y)
     options = {"epochs": config.training.epochs, "steps": config.training.steps, **(training or {})}
     for t in rounds:
-        order = [int(k) for k in stream(config.seed, t, "shuffle").permutation(data.num_clients)[: max(sizes)]]
+        order = [int(k) for k in stream(config.seed, t, "shuffle").permutation(data.num_clients)[: max(sizes) + SPARE]]
         job = Job(
             seed=config.seed,
             round=t,
@@ -258,8 +262,9 @@ def states(
             weight_decay=config.training.weight_decay,
         )
         trained = clients.train(order, reached[t], job)
+        able = {k: trained[k].weights.vector for k in order if isinstance(trained[k], Update)}
         for n in sizes:
-            yield t, n, Trained(net, reached[t], {k: trained[k].weights.vector for k in order[:n]}, V)
+            yield t, n, Trained(net, reached[t], dict(list(able.items())[:n]), V)
 
 
 def judge(state: Trained, orders: int, seed: int) -> dict[str, dict[str, float]]:

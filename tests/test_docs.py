@@ -59,6 +59,12 @@ def filter_page() -> ModuleType:
     return module
 
 
+def test_the_page_on_filters_says_what_the_study_measured() -> None:
+    study = json.loads((ROOT / "benchmarks" / "results" / "filter_study.json").read_text())
+    page = (ROOT / "docs" / "filters.md").read_text(encoding="utf-8")
+    assert filter_page().render(study, "images/filters.png") in page
+
+
 def test_a_new_study_leaves_what_was_written_by_hand(tmp_path: Path) -> None:
     study = json.loads((ROOT / "tests" / "stored" / "quick_filter_study.json").read_text())
     made, page = filter_page(), tmp_path / "filters.md"
