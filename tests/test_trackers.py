@@ -218,9 +218,14 @@ def test_a_finished_run_can_be_tracked_afterwards_and_only_once(
     resumed = filfl.simulate(config, callbacks=make_trackers([name]), out=out, resume=True)
     assert resumed.already_finished
     assert_same(read_back(name, out)[0], in_the_records(out))
-    before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
+    before = changed(out)
     filfl.simulate(config, callbacks=make_trackers([name]), out=out, resume=True)
-    assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
+    assert changed(out) == before
+
+
+def changed(out: Path) -> dict[Path, int]:
+    """When each file was changed; not the logs of a library, whose own process may write to them after the run."""
+    return {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.suffix != ".log"}
 
 
 BROKEN = """
