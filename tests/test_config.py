@@ -281,6 +281,6 @@ def test_a_scale_changes_the_base() -> None:
 @pytest.mark.parametrize("name", shipped_names())
 def test_what_is_shipped_is_valid_in_every_arm(name: str) -> None:
     experiment = Experiment.load(name)
-    for scale in (None, *experiment.scales):
-        for arm in experiment.checked_arms():
-            experiment.at_scale(scale).config({}, arm)
+    for scaled in map(experiment.at_scale, (None, *experiment.scales)):
+        for arm in scaled.checked_arms():
+            scaled.config({}, arm)
