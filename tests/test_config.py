@@ -248,6 +248,17 @@ def test_experiment_files_with_mistakes(text: str, sentence: str, tmp_path: Path
     assert sentence in str(error.value)
 
 
+def test_what_lies_in_the_current_folder_does_not_change_what_comes_with_filfl(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = Experiment.load("poc-femnist").config({})
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "femnist").write_text("rounds = 7")
+    (tmp_path / "poc-femnist").mkdir()
+    assert Experiment.load("poc-femnist").config({}) == expected
+    assert Experiment.load("femnist").config({}).rounds == 7
+
+
 def test_a_missing_file_is_said_with_the_names_that_exist(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"there is no file .*nothing.toml.*known: .*demo"):
         Experiment.load(tmp_path / "nothing.toml")

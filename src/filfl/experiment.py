@@ -68,12 +68,12 @@ class Experiment:
         path = Path(source)
         shipped = resources.files("filfl") / "experiments" / f"{source}.toml"
         try:
-            if path.is_dir():
-                raise ConfigError(f"{source} is a folder, not a TOML file")
             if path.is_file():
                 text = path.read_text(encoding="utf-8-sig")
             elif shipped.is_file():
                 text = shipped.read_text(encoding="utf-8")
+            elif path.is_dir():
+                raise ConfigError(f"{source} is a folder, not a TOML file")
             else:
                 known = ", ".join(shipped_names())
                 raise ConfigError(f"there is no file {source}, and no experiment of that name (known: {known})")
@@ -194,7 +194,9 @@ def _shipped(key: str, name: object) -> Experiment:
     """What `from` names: one of the experiments that come with filfl."""
     if not isinstance(name, str) or name not in shipped_names():
         raise ConfigError(unknown_name(key, name, shipped_names()))
-    return Experiment.load(name)
+    # Not `load`: a file of that name in the current folder must not change what comes with filfl.
+    text = (resources.files("filfl") / "experiments" / f"{name}.toml").read_text(encoding="utf-8")
+    return Experiment.from_table(tomllib.loads(text))
 
 
 def _dotted_but_arms(scale: Mapping[str, Any]) -> dict[str, Any]:
