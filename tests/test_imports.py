@@ -37,6 +37,7 @@ ORDER = [
     "runs",
     "trackers",
     "simulation",
+    "flower",
     "workers",
     "compare",
     "reproduce",

@@ -44,6 +44,8 @@ class Update:
     train_loss: float
     half: bool = False
     """Whether this machine keeps the weights in half precision, to save room. No client may send them so."""
+    message: Any = None
+    """What it came in, for an aggregation that wants more of it than the weights."""
 
 
 @dataclass(frozen=True)

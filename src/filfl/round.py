@@ -59,6 +59,7 @@ def filfl_round(t: int, state: State, fl: FilFL, clock: Stopwatch) -> tuple[Stat
         else:
             notes.append(f"{_why_nobody(S_t, w, considered or A_t)}: the model stays as it was")
 
+    notes += fl.remarks()
     with clock("filter"):
         rewards = [found.reward(subset) if found else None for subset in (w, S_f, A_t)]
         surrogates = [found.surrogate_reward(subset) if found else None for subset in (w, S_f, A_t)]

@@ -59,6 +59,8 @@ class FilFL:
     """Whether a filtering also looks for the best of all subsets, for the record alone."""
     objective: Callable[[Tensor], float] | None = None
     """F of Eq. (1), up to a constant, where it is known: for the record alone."""
+    remarks: Callable[[], list[str]] = list
+    """What the door has to say of this round beside the answers, for the record alone."""
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,14 @@
 
 from filfl.aggregation.base import Admitted, Aggregation, ServerState
 from filfl.aggregation.by_examples import ByExamples
+from filfl.aggregation.flower import OfFlower
 from filfl.aggregation.guard import guard
 from filfl.aggregation.mean import Mean
 
 AGGREGATIONS: dict[str, type[Aggregation]] = {
     "mean": Mean,
     "by-examples": ByExamples,
+    "flower": OfFlower,
 }
 
 __all__ = ["AGGREGATIONS", "Admitted", "Aggregation", "ServerState", "guard"]

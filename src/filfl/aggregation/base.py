@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,6 +24,8 @@ class Admitted:
     weights: Weights
     num_examples: int
     train_loss: float
+    message: Any = None
+    """What it came in, where it came over a network."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -48,4 +48,5 @@ def _admit(answer: Update | Failure, layout: Layout, device: torch.device) -> Ad
     n = answer.num_examples
     if isinstance(n, bool) or not isinstance(n, numbers.Integral) or not 1 <= n <= MOST_EXAMPLES:
         raise Mismatch(f"the number of examples must be a whole number between 1 and {MOST_EXAMPLES:,} (got {n!r})")
-    return Admitted(Weights(weights.vector.to(device), weights.integers.to(device)), int(n), float(answer.train_loss))
+    on_device = Weights(weights.vector.to(device), weights.integers.to(device))
+    return Admitted(on_device, int(n), float(answer.train_loss), answer.message)

@@ -2,6 +2,7 @@
 
 from filfl.availability.always import Always
 from filfl.availability.base import Availability
+from filfl.availability.connected import Connected
 from filfl.availability.diurnal import Diurnal
 from filfl.availability.lognormal import Lognormal
 from filfl.availability.redraw import Redraw
@@ -11,6 +12,7 @@ AVAILABILITIES: dict[str, type[Availability]] = {
     "redraw": Redraw,
     "diurnal": Diurnal,
     "lognormal": Lognormal,
+    "connected": Connected,
 }
 
 __all__ = ["AVAILABILITIES", "Availability"]

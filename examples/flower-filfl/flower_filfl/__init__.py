@@ -1,0 +1,1 @@
+"""FilFL on Flower: an app to start from."""

@@ -1,0 +1,23 @@
+"""A site: it trains when it is asked to, and answers filfl's questions."""
+
+from filfl.flower import add_queries
+from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from flower_filfl.task import site_of
+
+app = ClientApp()
+
+
+@app.train()
+def train(message: Message, context: Context) -> Message:
+    state = message.content["arrays"].to_torch_state_dict()
+    t = int(message.content["config"]["server-round"])
+    site = int(context.node_config["partition-id"])
+    weights, num_examples, train_loss = site_of(context.run_config).train(site, state, t)
+    metrics = MetricRecord({"num-examples": num_examples, "train_loss": train_loss})
+    return Message(RecordDict({"arrays": ArrayRecord(weights), "metrics": metrics}), reply_to=message)
+
+
+# Power-of-choice and DivFL ask sites about their data; random selection works without this line.
+add_queries(app, lambda context: site_of(context.run_config).load(int(context.node_config["partition-id"])))

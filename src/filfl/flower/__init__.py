@@ -1,0 +1,16 @@
+"""FilFL in a Flower federation: `pip install filfl[flower]`.
+
+strategy = FilFL(strategy=FedAvg(), filter="dgf", k=5, h=5, evaluate=evaluate)
+result = strategy.start(grid=grid, initial_arrays=arrays, num_rounds=20)
+"""
+
+from importlib.util import find_spec
+
+if find_spec("flwr") is None:
+    raise ImportError("filfl.flower needs Flower: pip install 'filfl[flower]'")
+
+from filfl.flower.filtering_set import FilteringSet
+from filfl.flower.queries import add_queries
+from filfl.flower.strategy import FilFL
+
+__all__ = ["FilFL", "FilteringSet", "add_queries"]

@@ -1,0 +1,62 @@
+"""Flower's records and our weights: the same numbers by name, and as one flat vector. Bytes are npy, never pickle."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import Array, ArrayRecord
+from torch import Tensor
+
+from filfl.errors import ConfigError
+from filfl.weights import Entry, Layout, Mismatch, Weights
+
+
+def layout_of(arrays: ArrayRecord) -> Layout:
+    """The layout of a model of which only the arrays are known: every floating-point one counts as trained."""
+    entries: list[Entry] = []
+    ends = {False: 0, True: 0}
+    for name, array in arrays.items():
+        dtype = torch.from_numpy(np.empty(0, dtype=array.dtype)).dtype
+        integer = not dtype.is_floating_point
+        start, size = ends[integer], int(np.prod(array.shape, dtype=np.int64))
+        entries.append(Entry(name, tuple(array.shape), dtype, start, start + size))
+        ends[integer] += size
+    dtypes = {entry.dtype for entry in entries if not entry.integer}
+    if len(dtypes) != 1:
+        found = ", ".join(sorted(map(str, dtypes))) or "none"
+        raise ConfigError(f"initial_arrays: the floating-point arrays must all have one dtype (got {found})")
+    return Layout(tuple(entries), ends[False], ends[False], ends[True], dtypes.pop())
+
+
+def to_arrays(weights: Weights, layout: Layout) -> ArrayRecord:
+    return ArrayRecord({name: Array(value.cpu().numpy()) for name, value in layout.unflatten(weights).items()})
+
+
+def to_weights(arrays: ArrayRecord, layout: Layout) -> Weights:
+    """Raises `Mismatch` where the arrays do not have this layout."""
+    return layout.flatten({name: array.numpy() for name, array in arrays.items()})
+
+
+def aggregated(arrays: ArrayRecord, layout: Layout) -> Weights:
+    """What a Flower strategy made of several models. Its mean turns integers and float16 into other types: back."""
+    values = {name: torch.as_tensor(array.numpy()) for name, array in arrays.items()}
+    types = {entry.name: entry.dtype for entry in layout.entries}
+    for name, value in values.items():
+        if name in types and value.dtype != types[name]:
+            values[name] = (value if types[name].is_floating_point else value.round()).to(types[name])
+    return layout.flatten(values)
+
+
+def to_gradient(arrays: ArrayRecord, layout: Layout) -> Tensor:
+    """Gradients by name as a vector [num_trained]; zero where none was sent."""
+    values: dict[str, Any] = {name: array.numpy() for name, array in arrays.items()}
+    nothing = layout.unflatten(layout.empty())
+    return layout.flatten({**nothing, **values}).vector[: layout.num_trained]
+
+
+def one(records: Mapping[str, Any], kind: str) -> Any:
+    """The only record of a kind in an answer, whatever it is called there."""
+    if len(records) != 1:
+        raise Mismatch(f"the answer has {len(records)} records of {kind} instead of one")
+    return next(iter(records.values()))

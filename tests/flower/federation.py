@@ -1,0 +1,93 @@
+"""A Flower Grid within this process: real ClientApps, messages as bytes, and nodes that can be made to misbehave."""
+
+import itertools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from flwr.app import Context, Error, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid
+from flwr.supercore.task_identity import TaskIdentity
+
+TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
+
+
+@dataclass
+class Node:
+    """A node: its app, its config, and what it does with an answer before it sends it (None: nothing is sent)."""
+
+    app: ClientApp
+    config: dict[str, Any] = field(default_factory=dict)
+    run_config: dict[str, Any] = field(default_factory=dict)
+    tamper: Callable[[Message], Message | None] = lambda reply: reply
+    connected: bool = True
+    name: str = ""
+    asked: list[str] = field(default_factory=list)
+    """The types of the messages that it got."""
+
+
+@dataclass
+class Info:
+    node_id: int
+    name: str = ""
+
+
+class MemoryGrid(Grid):
+    """As the real ones: nobody's exception reaches the server, and answers come in any order."""
+
+    def __init__(self, nodes: dict[int, Node]) -> None:
+        self.nodes = nodes
+        self.stray: list[Message] = []
+        """Messages that arrive with the next answers."""
+        self.ttls: list[float] = []
+        self._ids = (f"message-{i}" for i in itertools.count())
+
+    def set_run(self, run: Any) -> None: ...
+
+    @property
+    def run(self) -> Any:
+        return None
+
+    def create_message(self, *args: Any, **kwargs: Any) -> Message:
+        raise NotImplementedError
+
+    def get_node_ids(self) -> list[int]:
+        return [node_id for node_id, node in self.nodes.items() if node.connected]
+
+    def get_nodes(self) -> Iterable[Any]:
+        return [Info(node_id, self.nodes[node_id].name) for node_id in self.get_node_ids()]
+
+    def push_messages(self, messages: Iterable[Message]) -> list[str]:
+        raise NotImplementedError
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        raise NotImplementedError
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
+        assert isinstance(messages, list), "a generator fails in deployment"
+        replies, self.stray = list(self.stray), []
+        for message in messages:
+            message.metadata.__dict__["_message_id"] = next(self._ids)
+            self.ttls.append(message.metadata.ttl)
+            node = self.nodes[message.metadata.dst_node_id]
+            node.asked.append(message.metadata.message_type)
+            answer = self._answer(node, message) if node.connected else None
+            if answer is not None:
+                replies.append(answer)
+        return replies[::-1]
+
+    def _answer(self, node: Node, message: Message) -> Message | None:
+        context = Context(
+            run_id=1,
+            node_id=message.metadata.dst_node_id,
+            node_config=node.config,
+            state=RecordDict(),
+            run_config=node.run_config,
+        )
+        try:
+            reply = node.app(message, context)
+        except Exception as error:
+            reply = Message(Error(code=1, reason=f"{type(error).__name__}: {error}"), reply_to=message)
+            reply.metadata.__dict__["_src_node_id"] = 1  # errors come from the SuperLink
+        return node.tamper(reply)
