@@ -1,9 +1,9 @@
 """A site: it trains when it is asked to, and answers filfl's questions."""
 
-from filfl.flower import add_queries
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
+from filfl.flower import add_queries
 from flower_filfl.task import site_of
 
 app = ClientApp()

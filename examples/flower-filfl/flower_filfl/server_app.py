@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from filfl.evaluation import accuracy, cross_entropy, score
-from filfl.flower import FilFL, FilteringSet
-from filfl.simulation.serial import samples_on
 from flwr.app import ArrayRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
+from filfl.evaluation import accuracy, cross_entropy, score
+from filfl.flower import FilFL, FilteringSet
+from filfl.simulation.serial import samples_on
 from flower_filfl.task import load_config, site_of
 
 app = ServerApp()

@@ -5,6 +5,7 @@ from functools import cache
 from typing import Any
 
 import torch
+
 from filfl import Config
 from filfl.clients import Job
 from filfl.data import FederatedData
