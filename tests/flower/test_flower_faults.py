@@ -1,0 +1,244 @@
+"""Nodes that die, keep silent, lie, come late, join later and come back: each costs only itself, and is recorded."""
+
+import copy
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord, RecordDict
+from flwr.serverapp import strategy as flower
+from hypothesis import given, settings
+from sites import SITES, federation, initial, loss_on_v, numbers
+
+from federation import MemoryGrid
+from filfl.flower import FilFL
+from filfl.runs import read_run
+
+Tamper = Callable[[Message], Message | None]
+
+
+def altered(arrays: Callable[[dict[str, Any]], dict[str, Any]] = dict, **metrics: Any) -> Tamper:
+    """An answer with other arrays or metrics in it; a metric that is None is left out."""
+
+    def tamper(reply: Message) -> Message:
+        if reply.has_error() or not reply.content.array_records:
+            return reply
+        new = {name: array.numpy() for name, array in reply.content["arrays"].items()}
+        told = {**reply.content["metrics"], **metrics}
+        reply.content = RecordDict(
+            {
+                "arrays": ArrayRecord({name: Array(value) for name, value in arrays(new).items()}),
+                "metrics": MetricRecord({name: value for name, value in told.items() if value is not None}),
+            }
+        )
+        return reply
+
+    return tamper
+
+
+def content(change: Callable[[RecordDict], RecordDict]) -> Tamper:
+    def tamper(reply: Message) -> Message:
+        reply.content = change(reply.content)
+        return reply
+
+    return tamper
+
+
+def error(reply: Message) -> Message:
+    failed = Message(Error(code=5, reason="Node Unavailable"), reply_to=reply)
+    failed.metadata.__dict__ |= {"_reply_to_message_id": reply.metadata.reply_to_message_id, "_src_node_id": 1}
+    return failed
+
+
+def nan(arrays: dict[str, Any]) -> dict[str, Any]:
+    return {**arrays, "bias": np.full_like(arrays["bias"], np.nan)}
+
+
+FAULTS: dict[str, tuple[Tamper, str]] = {
+    "dies": (error, "error 5: Node Unavailable"),
+    "keeps silent": (lambda reply: None, "no answer within"),
+    "sends NaN": (altered(nan), "bias has a value that is not finite"),
+    "sends another shape": (altered(lambda a: {**a, "bias": a["bias"][:1]}), r"bias has shape \(1,\)"),
+    "sends another type": (altered(lambda a: {**a, "bias": a["bias"].astype("float64")}), "bias has dtype"),
+    "leaves an array out": (altered(lambda a: {"weight": a["weight"]}), "key bias is missing"),
+    "sends one more array": (altered(lambda a: {**a, "more": a["bias"]}), "key more is not"),
+    "claims 10^12 examples": (altered(**{"num-examples": 10**12}), "number of examples must be"),
+    "claims 0 examples": (altered(**{"num-examples": 0}), "number of examples must be"),
+    "claims -5 examples": (altered(**{"num-examples": -5}), "number of examples must be"),
+    "claims NaN examples": (altered(**{"num-examples": float("nan")}), "number of examples must be"),
+    "claims a list of examples": (altered(**{"num-examples": [1, 2]}), "number of examples must be"),
+    "claims no examples": (altered(**{"num-examples": None}), "no num-examples"),
+    "sends nothing": (content(lambda c: RecordDict()), "0 records of metrics"),
+    "sends metrics alone": (content(lambda c: RecordDict({"m": c["metrics"]})), "0 records of arrays"),
+    "sends two of everything": (
+        content(lambda c: RecordDict({**c, "again": c["arrays"], "and": c["metrics"]})),
+        "2 records of metrics",
+    ),
+    "sends no npy": (
+        content(lambda c: RecordDict({**c, "arrays": ArrayRecord({k: _broken(a) for k, a in c["arrays"].items()})})),
+        "cannot be read",
+    ),
+}
+
+
+def _broken(array: Array) -> Array:
+    return Array(dtype=array.dtype, shape=array.shape, stype=array.stype, data=b"\x80\x04pickle?")
+
+
+def run(grid: MemoryGrid, rounds: int = 3, **options: Any) -> tuple[Any, list[dict[str, Any]]]:
+    records: list[dict[str, Any]] = []
+    options = {"filter": "none", "k": SITES, "min_nodes": 1, "wait": 1.0, **options}
+    callbacks = [lambda record, state: records.append(record)]
+    strategy = FilFL(flower.FedAvg(fraction_evaluate=0.0), callbacks=callbacks, **options)
+    return strategy.start(grid, initial(), num_rounds=rounds, timeout=30.0), records
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_bad_node_costs_only_itself(fault: str) -> None:
+    tamper, reason = FAULTS[fault]
+    grid = federation()
+    grid.nodes[1000 + 17 * 2].tamper = tamper
+    result, records = run(grid)
+    without = federation()
+    without.nodes[1000 + 17 * 2].connected = False
+    expected, _ = run(without)
+    np.testing.assert_allclose(numbers(result.arrays), numbers(expected.arrays), rtol=1e-5, atol=1e-7)
+    for record in records:
+        assert list(record["refused"]) == ["2"]
+        assert re.search(reason, record["refused"]["2"])
+
+
+@settings(max_examples=25)
+@given(
+    faults=st.lists(st.tuples(st.integers(0, SITES - 1), st.sampled_from(sorted(FAULTS))), max_size=SITES - 1),
+    filter=st.sampled_from(["none", "dgf", "rgf"]),
+)
+def test_whatever_they_do_together_the_model_stays_sound(faults: list[tuple[int, str]], filter: str) -> None:
+    grid = federation()
+    for site, fault in faults:
+        grid.nodes[1000 + 17 * site].tamper = FAULTS[fault][0]
+    result, records = run(grid, rounds=2, filter=filter, k=3, evaluate=loss_on_v)
+    assert np.isfinite(numbers(result.arrays)).all()
+    bad = {str(site) for site, _ in faults}
+    for record in records:
+        assert set(record["refused"]) <= bad
+        if record["did_filter"]:
+            assert set(record["refused"]) == bad
+            assert not bad & set(map(str, record["selected"]))
+
+
+def test_a_metric_that_others_do_not_have_stops_nobody() -> None:
+    grid = federation()
+    grid.nodes[1000].tamper = altered(mine=1.0)
+    grid.nodes[1017].tamper = altered(train_loss=[1.0, 2.0])
+    result, records = run(grid)
+    expected, _ = run(federation())
+    np.testing.assert_allclose(numbers(result.arrays), numbers(expected.arrays), rtol=1e-6)
+    assert not any(record["refused"] for record in records)
+    assert result.train_metrics_clientapp[1] == {}
+
+
+def test_a_node_that_suddenly_has_many_more_examples_is_refused() -> None:
+    grid = federation()
+    rounds = iter([20, 20, 5000])
+    grid.nodes[1000].tamper = lambda reply: altered(**{"num-examples": next(rounds)})(reply)
+    _, records = run(grid)
+    assert records[2]["refused"] == {"0": "it claims 5,000 examples, and said 20 at first"}
+    assert not records[1]["refused"]
+    _, records = run(federation(), most_examples=40)
+    assert set(records[0]["refused"]) == {"3", "4", "5"}
+
+
+def test_a_late_answer_never_enters_a_later_round() -> None:
+    grid = federation()
+    late: list[Message] = []
+
+    def hold(reply: Message) -> None:
+        grid.stray += late  # what it sent last time arrives with the others' answers of this round
+        late[:] = [copy.copy(reply)]
+
+    grid.nodes[1000].tamper = hold
+    result, records = run(grid)
+    without = federation()
+    without.nodes[1000].connected = False
+    expected, _ = run(without)
+    np.testing.assert_allclose(numbers(result.arrays), numbers(expected.arrays), rtol=1e-5, atol=1e-7)
+    assert records[0]["refused"] == {"0": "no answer within 30 s"}
+    assert any("an answer from node 1000 was dropped: it answers nothing" in note for note in records[2]["notes"])
+
+
+def test_an_answer_from_a_node_that_was_not_asked_is_dropped_and_recorded() -> None:
+    grid = federation()
+
+    def impostor(reply: Message) -> Message:
+        reply.metadata.__dict__["_src_node_id"] = 4711
+        return reply
+
+    def twice(reply: Message) -> Message:
+        grid.stray.append(copy.copy(reply))
+        return reply
+
+    grid.nodes[1000].tamper = impostor
+    grid.nodes[1017].tamper = twice
+    _, records = run(grid)
+    assert records[0]["notes"] == ["an answer from node 4711 was dropped: the question was for node 1000"]
+    assert records[0]["refused"] == {"0": "no answer within 30 s"}
+    assert "an answer from node 1017 was dropped: it answers nothing that was asked now" in records[1]["notes"]
+
+
+def test_nobody_is_given_longer_than_the_deadline() -> None:
+    grid = federation()
+    run(grid)
+    assert set(grid.ttls) == {30.0}
+
+
+def test_a_node_that_joins_and_one_that_comes_back(tmp_path: Path) -> None:
+    grid = federation()
+    grid.nodes[1051].connected = False  # site 3 joins in the third round
+
+    def come_and_go(record: Any, state: Any) -> None:
+        grid.nodes[1051].connected = record["round"] >= 2
+        grid.nodes[1000].connected = record["round"] != 2  # site 0 is away in the third
+        records.append(record)
+
+    records: list[Any] = []
+    FilFL(
+        flower.FedAvg(fraction_evaluate=0.0),
+        evaluate=loss_on_v,
+        k=2,
+        h=10,
+        out=tmp_path / "run",
+        callbacks=[come_and_go],
+    ).start(grid, initial(), num_rounds=4)
+    # Numbers are given in the order of coming: site 3 is the sixth, and site 0 has its own again.
+    assert [record["available"] for record in records] == [
+        [0, 1, 2, 3, 4],
+        [0, 1, 2, 3, 4],
+        [1, 2, 3, 4, 5],
+        [*range(6)],
+    ]
+    assert [record["did_filter"] for record in records] == [True, False, True, True]
+    assert read_run(tmp_path / "run").clients.names.tolist() == ["site0", "site1", "site2", "site4", "site5", "site3"]
+
+
+def test_where_nobody_answers_the_model_stays_and_the_run_goes_on() -> None:
+    grid = federation()
+    for node in grid.nodes.values():
+        node.tamper = lambda reply: None
+    result, records = run(grid)
+    np.testing.assert_array_equal(numbers(result.arrays), numbers(initial()))
+    assert records[0]["notes"] == ["every update was refused: the model stays as it was"]
+
+
+def test_a_node_that_cannot_evaluate_is_said() -> None:
+    grid = federation()
+    grid.nodes[1000].tamper = lambda reply: None if reply.metadata.message_type == "evaluate" else reply
+    records: list[Any] = []
+    FilFL(flower.FedAvg(), filter="none", k=2, callbacks=[lambda record, state: records.append(record)]).start(
+        grid, initial(), num_rounds=2, timeout=5.0
+    )
+    assert "client 0 did not evaluate: no answer within 5 s" in records[1]["notes"]

@@ -1,0 +1,60 @@
+"""The law: the same config, seed and participants give the same filtered and selected ids here and on Flower."""
+
+import importlib
+import sys
+import tomllib
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from flwr.app import Context, RecordDict
+
+from federation import MemoryGrid, Node
+from filfl import simulate
+from filfl.experiment import Experiment
+from filfl.runs import read_run
+
+APP = Path(__file__).parents[2] / "examples" / "flower-filfl"
+
+
+@pytest.fixture
+def app(monkeypatch: pytest.MonkeyPatch) -> tuple[ModuleType, ModuleType, ModuleType]:
+    """The example: its server, its client, and what they share."""
+    monkeypatch.syspath_prepend(str(APP))
+    names = ("server_app", "client_app", "task")
+    modules = [importlib.import_module(f"flower_filfl.{name}") for name in names]
+    for name in list(sys.modules):
+        if name.startswith("flower_filfl"):
+            monkeypatch.delitem(sys.modules, name)
+    return tuple(modules)
+
+
+@pytest.mark.parametrize("selection", ["random", "power-of-choice", "divfl"])
+@pytest.mark.parametrize("filter", ["dgf", "rgf"])
+def test_the_example_makes_the_choices_of_the_simulator(
+    app: tuple[ModuleType, ModuleType, ModuleType], selection: str, filter: str, tmp_path: Path
+) -> None:
+    server, client, task = app
+    settings: dict[str, Any] = tomllib.loads((APP / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+    settings |= {"out": str(tmp_path / "run"), "selection": selection, "filter": filter, "rounds": 6}
+    sites = settings["sites"]
+    nodes = {
+        9000 - 13 * i: Node(client.app, {"partition-id": i, "num-partitions": sites}, settings) for i in range(sites)
+    }
+
+    class InMemoryGrid(MemoryGrid):
+        """Named as the simulation engine's, in which a partition id is a client's number."""
+
+    context = Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config=settings)
+    server.app(InMemoryGrid(nodes), context)
+    # Flower's FedAvg weighs by the number of examples.
+    config = Experiment(task.load_config(settings).table()).config({"aggregation.name": "by-examples"})
+    ours, theirs = simulate(config).records, read_run(tmp_path / "run").records
+    for key in ("available", "considered", "filtered", "selected", "refused", "uplink_bytes", "downlink_bytes"):
+        expected = [record[key] for record in ours]
+        if key == "available":  # the simulator does not list everybody
+            expected = [list(range(sites))] * len(ours)
+        assert [record[key] for record in theirs] == expected, key
+    for mine, flowers in zip(ours, theirs, strict=True):
+        assert flowers["test_loss"] == pytest.approx(mine["test_loss"], rel=1e-4)

@@ -1,0 +1,194 @@
+"""A server that died goes on where it was; who is who survives it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import torch
+from flwr.app import Array, ArrayRecord
+from flwr.serverapp import strategy as flower
+from hypothesis import given
+from sites import SITES, batches, federation, initial, loss_on_v, new_net, numbers, plain_app
+
+from federation import MemoryGrid, Node
+from filfl.errors import RunError
+from filfl.flower import FilFL, add_queries
+from filfl.flower.inner import Inner
+from filfl.flower.records import aggregated, layout_of, to_arrays, to_gradient, to_weights
+from filfl.flower.roster import MOST_CLIENTS, Roster
+from filfl.runs import read_run
+
+ROUNDS = 6
+
+
+class Died(Exception):
+    """Stands for the end of the server's process."""
+
+
+def die_after(round: int) -> Any:
+    def watch(record: Any, state: Any) -> None:
+        if record["round"] == round:
+            raise Died
+
+    return watch
+
+
+def strategy(wrapped: flower.FedAvg, out: Path, **options: Any) -> FilFL:
+    options = {"evaluate": loss_on_v, "k": 2, "h": 3, "out": out, **options}
+    return FilFL(wrapped, **options)
+
+
+WRAPPED = {
+    "FedAvg": lambda: flower.FedAvg(fraction_evaluate=0.0),
+    "FedAdam": lambda: flower.FedAdam(fraction_evaluate=0.0, eta=0.05),
+    "FedAvgM": lambda: flower.FedAvgM(fraction_evaluate=0.0, server_momentum=0.9),
+}
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+@pytest.mark.parametrize("died_after", [1, 4])
+def test_a_run_that_was_cut_off_ends_as_one_that_was_not(name: str, died_after: int, tmp_path: Path) -> None:
+    whole = strategy(WRAPPED[name](), tmp_path / "whole").start(federation(), initial(), num_rounds=ROUNDS)
+    cut = tmp_path / "cut"
+    with pytest.raises(Died):
+        strategy(WRAPPED[name](), cut, callbacks=[die_after(died_after)]).start(
+            federation(), initial(), num_rounds=ROUNDS
+        )
+    grid = federation()
+    # Who starts a server again may have drawn other initial weights: they are not used.
+    other = ArrayRecord({key: Array(array.numpy() + 1) for key, array in initial().items()})
+    resumed = strategy(WRAPPED[name](), cut).start(grid, other, num_rounds=ROUNDS)
+    np.testing.assert_array_equal(numbers(resumed.arrays), numbers(whole.arrays))
+    assert (cut / "rounds.jsonl").read_bytes() == (tmp_path / "whole" / "rounds.jsonl").read_bytes()
+    assert len(read_run(cut).times) == ROUNDS
+
+
+def test_a_finished_run_is_left_alone(tmp_path: Path) -> None:
+    strategy(flower.FedAvg(fraction_evaluate=0.0), tmp_path / "run").start(federation(), initial(), num_rounds=2)
+    with pytest.raises(RunError, match=r"holds a finished run: choose another directory"):
+        strategy(flower.FedAvg(fraction_evaluate=0.0), tmp_path / "run").start(federation(), initial(), num_rounds=2)
+    with pytest.raises(RunError, match=r"another config \(selection.k: 2 there, 3 here\)"):
+        strategy(flower.FedAvg(fraction_evaluate=0.0), tmp_path / "run", k=3).start(
+            federation(), initial(), num_rounds=2
+        )
+
+
+def test_with_a_key_a_node_has_its_own_number_again(tmp_path: Path) -> None:
+    with pytest.raises(Died):
+        strategy(flower.FedAvg(fraction_evaluate=0.0), tmp_path / "run", callbacks=[die_after(2)]).start(
+            federation(), initial(), num_rounds=4
+        )
+    grid = federation()
+    stranger = grid.nodes.pop(1000)  # one node is gone, another is new, and has a lower id than all others
+    grid.nodes = {5: stranger, **grid.nodes}
+    stranger.name = "stranger"
+    strategy(flower.FedAvg(fraction_evaluate=0.0), tmp_path / "run").start(grid, initial(), num_rounds=4)
+    run = read_run(tmp_path / "run")
+    assert run.clients.names.tolist() == [*(f"site{i}" for i in range(SITES)), "stranger"]
+    assert run.records[2]["available"] == [1, 2, 3, 4, 5, 6]
+
+
+def test_in_a_simulation_a_partition_keeps_its_number(tmp_path: Path) -> None:
+    app = plain_app()
+    add_queries(app, lambda context: (new_net(), batches(context)))
+    with pytest.raises(Died):
+        strategy(
+            flower.FedAvg(fraction_evaluate=0.0), tmp_path / "run", identity="partition", callbacks=[die_after(2)]
+        ).start(federation(app), initial(), num_rounds=4)
+    again = MemoryGrid({7 * i + 3: Node(app, {"partition-id": i}) for i in reversed(range(SITES))})
+    strategy(flower.FedAvg(fraction_evaluate=0.0), tmp_path / "run", identity="partition").start(
+        again, initial(), num_rounds=4
+    )
+    run = read_run(tmp_path / "run")
+    assert run.clients.names.tolist() == [f"partition-{i}" for i in range(SITES)]
+    assert [record["available"] for record in run.records] == [list(range(SITES))] * 4
+
+
+def test_two_nodes_of_one_partition(tmp_path: Path) -> None:
+    app = plain_app()
+    add_queries(app, lambda context: (new_net(), batches(context)))
+    grid = federation(app)
+    grid.nodes[9999] = Node(app, {"partition-id": 2})
+    strategy(flower.FedAvg(fraction_evaluate=0.0), tmp_path / "run", identity="partition").start(
+        grid, initial(), num_rounds=1
+    )
+    record = read_run(tmp_path / "run").records[0]
+    assert record["available"] == list(range(SITES))
+    assert record["notes"] == ["node 9999 says that it is partition 2, which is taken: left out"]
+
+
+def test_a_damaged_list_of_nodes_is_said(tmp_path: Path) -> None:
+    (tmp_path / "nodes.json").write_text('[{"node_id": 1')
+    with pytest.raises(RunError, match=r"nodes.json is damaged .*: remove it"):
+        Roster(tmp_path / "nodes.json")
+
+
+@given(st.lists(st.integers(0, 2**64 - 1), unique=True, max_size=20), st.data())
+def test_who_is_who(nodes: list[int], data: st.DataObject) -> None:
+    """Numbers are 0, 1, 2, ... in the order of coming, each node's is its own, and a file keeps them."""
+    roster = Roster()
+    for node in nodes:
+        roster.add(node, f"n{node}", 1)
+    assert [roster.client_of(node) for node in nodes] == list(range(len(nodes)))
+    assert all(roster.node_of(roster.client_of(node)) == node for node in nodes)
+    assert not roster.take_place(12345, -1, [], "x") and not roster.take_place(12345, MOST_CLIENTS, [], "x")
+    if nodes:
+        place = data.draw(st.integers(0, len(nodes) - 1))
+        newcomer = max(nodes) + 1
+        assert not roster.take_place(newcomer, place, nodes, "x")
+        assert roster.take_place(newcomer, place, [node for node in nodes if node != nodes[place]], "x")
+        assert roster.client_of(newcomer) == place and not roster.knows(nodes[place])
+
+
+shapes = st.lists(st.integers(0, 3), max_size=3).map(tuple)
+
+
+@given(st.dictionaries(st.text(min_size=1, max_size=5), st.tuples(shapes, st.booleans()), max_size=5))
+def test_records_and_weights_are_the_same_numbers(made: dict[str, Any]) -> None:
+    rng = np.random.default_rng(0)
+    values = {"w": rng.normal(size=(2, 3)).astype(np.float32)}
+    for name, (shape, integer) in made.items():
+        drawn = rng.normal(size=shape) * 100
+        values[f"x{name}"] = np.asarray(drawn, dtype=np.int64 if integer else np.float32)
+    arrays = ArrayRecord({name: Array(value) for name, value in values.items()})
+    layout = layout_of(arrays)
+    weights = to_weights(arrays, layout)
+    back = to_arrays(weights, layout)
+    assert {name: array.numpy().tolist() for name, array in back.items()} == {k: v.tolist() for k, v in values.items()}
+    # A mean turns whole numbers into float64 ones.
+    mean = ArrayRecord({name: Array(value.astype(np.float64)) for name, value in values.items()})
+    assert torch.equal(aggregated(mean, layout).vector, weights.vector)
+    assert torch.equal(aggregated(mean, layout).integers, weights.integers)
+
+
+def test_a_gradient_has_zeros_where_nothing_trains() -> None:
+    layout = layout_of(ArrayRecord({"a": Array(np.zeros(2, np.float32)), "b": Array(np.ones(3, np.float32))}))
+    gradient = to_gradient(ArrayRecord({"b": Array(np.array([1, 2, 3], np.float32))}), layout)
+    assert gradient.tolist() == [0, 0, 1, 2, 3]
+
+
+def test_what_a_strategy_remembers_goes_into_a_file_and_back() -> None:
+    adam = flower.FedAdam(fraction_evaluate=0.0)
+    inner = Inner(adam)
+    assert inner.memory() == {}
+    leaf = inner.strategy
+    leaf.m_t, leaf.v_t = {"a/b": np.ones(2), "c": np.zeros((1, 1))}, {"a/b": np.arange(2.0), "c": np.ones((1, 1))}
+    leaf.eta = 0.25
+    other = Inner(flower.FedAdam(fraction_evaluate=0.0))
+    other.recall(json_and_back(inner.memory()).items())
+    np.testing.assert_equal(other.strategy.m_t, leaf.m_t)
+    np.testing.assert_equal(other.strategy.v_t, leaf.v_t)
+    assert other.strategy.eta == 0.25
+    momentum = Inner(flower.FedAvgM(fraction_evaluate=0.0))
+    momentum.strategy.momentum_vector = [np.full(2, i) for i in range(12)]
+    fresh = Inner(flower.FedAvgM(fraction_evaluate=0.0))
+    fresh.recall(momentum.memory().items())
+    np.testing.assert_equal(fresh.strategy.momentum_vector, momentum.strategy.momentum_vector)
+
+
+def json_and_back(memory: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    text = json.dumps({key: value.tolist() for key, value in memory.items()})
+    return {key: torch.tensor(value, dtype=torch.float64) for key, value in json.loads(text).items()}

@@ -1,0 +1,255 @@
+"""FilFL as a Flower strategy: what it does with nodes, the strategies that it wraps, and what it refuses."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import ArrayRecord, MetricRecord
+from flwr.serverapp import strategy as flower
+from sites import FEATURES, SITES, batches, blobs, federation, initial, loss_on_v, new_net, numbers, plain_app
+from torch import nn
+
+from federation import MemoryGrid
+from filfl.errors import ConfigError, PluginError, RunError
+from filfl.flower import FilFL, FilteringSet, add_queries
+from filfl.runs import read_run
+
+STRATEGIES = {
+    "FedAvg": flower.FedAvg(),
+    "FedProx": flower.FedProx(proximal_mu=0.5),
+    "FedAdam": flower.FedAdam(eta=0.05),
+    "FedYogi": flower.FedYogi(eta=0.05),
+    "FedAvgM": flower.FedAvgM(server_momentum=0.9),
+    "FedMedian": flower.FedMedian(),
+    "FedTrimmedAvg": flower.FedTrimmedAvg(beta=0.2),
+    "DP": flower.DifferentialPrivacyServerSideFixedClipping(
+        flower.FedAvg(), noise_multiplier=0.0, clipping_norm=10.0, num_sampled_clients=SITES
+    ),
+}
+
+
+class Site:
+    """As much of a Context as the data of a site needs."""
+
+    def __init__(self, site: int) -> None:
+        self.node_config = {"partition-id": site}
+
+
+def loss_at(arrays: ArrayRecord, batches: Any) -> float:
+    model = new_net()
+    model.load_state_dict(arrays.to_torch_state_dict())
+    x, y = torch.cat([batch["img"] for batch in batches]), torch.cat([batch["label"] for batch in batches])
+    return nn.functional.cross_entropy(model(x), y).item()
+
+
+def quiet(**options: Any) -> flower.FedAvg:
+    return flower.FedAvg(fraction_evaluate=1.0, **options)
+
+
+def records(directory: Path) -> list[dict[str, Any]]:
+    return read_run(directory).records
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_without_a_filter_and_with_everybody_it_is_the_wrapped_strategy(name: str) -> None:
+    wrapped = STRATEGIES[name]
+    filfl = FilFL(wrapped, filter="none", k=SITES).start(federation(), initial(), num_rounds=3)
+    # A strategy keeps its memory within itself: FilFL took a copy, so this one is still new.
+    plain = wrapped.start(federation(), initial(), num_rounds=3)
+    np.testing.assert_allclose(numbers(filfl.arrays), numbers(plain.arrays), rtol=1e-4, atol=1e-6)
+    for round in (1, 2, 3):
+        ours, theirs = filfl.train_metrics_clientapp[round], plain.train_metrics_clientapp[round]
+        assert ours["train_loss"] == pytest.approx(theirs["train_loss"], rel=1e-4)
+        ours, theirs = filfl.evaluate_metrics_clientapp[round], plain.evaluate_metrics_clientapp[round]
+        assert ours["eval_loss"] == pytest.approx(theirs["eval_loss"], rel=1e-4)
+
+
+def test_a_filter_round_asks_everybody_once_and_averages_the_chosen(tmp_path: Path) -> None:
+    grid = federation()
+    FilFL(flower.FedAvg(fraction_evaluate=0.0), k=2, h=3, evaluate=loss_on_v, out=tmp_path / "run").start(
+        grid, initial(), num_rounds=3
+    )
+    rounds = records(tmp_path / "run")
+    assert [record["did_filter"] for record in rounds] == [True, False, True]
+    asked = sum(node.asked.count("train") for node in grid.nodes.values())
+    assert asked == SITES + 2 + SITES
+    for record in rounds:
+        assert record["available"] == list(range(SITES))
+        assert set(record["selected"]) <= set(record["filtered"]) and len(record["selected"]) == 2
+    # Sites 1, 3 and 5 have wrong labels.
+    assert set(rounds[-1]["filtered"]) <= {0, 2, 4}
+
+
+def test_a_filtering_set_judges_as_the_function_does(tmp_path: Path) -> None:
+    found = []
+    for i, evaluate in enumerate([loss_on_v, FilteringSet(new_net, *blobs(0))]):
+        out = tmp_path / str(i)
+        FilFL(flower.FedAvg(fraction_evaluate=0.0), k=2, h=2, evaluate=evaluate, out=out).start(
+            federation(), initial(), num_rounds=4
+        )
+        found.append([(r["filtered"], r["selected"], round(r["reward_filtered"] or 0, 4)) for r in records(out)])
+    assert found[0] == found[1]
+    assert FilteringSet(new_net, *blobs(0))(initial()) == pytest.approx(loss_on_v(initial()))
+
+
+def test_the_ensemble_reward_filters_too(tmp_path: Path) -> None:
+    FilFL(
+        flower.FedAvg(fraction_evaluate=0.0),
+        filter="local-search",
+        k=2,
+        evaluate=FilteringSet(new_net, *blobs(0)),
+        options={"filter.reward": "ensemble"},
+        out=tmp_path / "run",
+    ).start(federation(), initial(), num_rounds=2)
+    first = records(tmp_path / "run")[0]
+    assert first["surrogate_filtered"] >= first["surrogate_all"]
+
+
+@pytest.mark.parametrize("selection", ["power-of-choice", "divfl"])
+def test_selections_ask_their_questions_as_queries(selection: str, tmp_path: Path) -> None:
+    app = plain_app()
+    add_queries(app, lambda context: (new_net(), batches(context)))
+    grid = federation(app)
+    FilFL(quiet(), filter="none", selection=selection, k=2, out=tmp_path / "run").start(grid, initial(), num_rounds=2)
+    question = {"power-of-choice": "query.filfl_loss", "divfl": "query.filfl_gradient"}[selection]
+    assert all(node.asked.count(question) == 2 for node in grid.nodes.values())
+    assert all(node.asked.count("query.filfl_hello") == 1 for node in grid.nodes.values())
+    if selection == "power-of-choice":
+        losses = [loss_at(initial(), batches(Site(site))) for site in range(SITES)]
+        assert set(records(tmp_path / "run")[0]["selected"]) == set(np.argsort(losses)[-2:].tolist())
+    sizes = read_run(tmp_path / "run").clients.num_train.tolist()
+    assert sizes == [20 + 10 * site for site in range(SITES)]
+
+
+def test_a_selection_that_nobody_can_answer_is_said_at_once() -> None:
+    with pytest.raises(RunError, match=r"no node can answer .*add filfl.flower.add_queries"):
+        FilFL(quiet(), filter="none", selection="power-of-choice", k=2).start(federation(), initial())
+
+
+def test_random_selection_asks_nothing_of_a_plain_app() -> None:
+    grid = federation()
+    FilFL(quiet(), filter="none", k=2).start(grid, initial(), num_rounds=2)
+    assert {kind for node in grid.nodes.values() for kind in node.asked} == {"train", "evaluate"}
+
+
+def test_the_share_that_evaluates_is_the_strategys_and_drawn_by_us() -> None:
+    grid = federation()
+    FilFL(flower.FedAvg(fraction_evaluate=0.5), filter="none", k=2).start(grid, initial(), num_rounds=4)
+    assert sum(node.asked.count("evaluate") for node in grid.nodes.values()) == 4 * 3
+    again = federation()
+    FilFL(flower.FedAvg(fraction_evaluate=0.5), filter="none", k=2).start(again, initial(), num_rounds=4)
+    assert [node.asked for node in grid.nodes.values()] == [node.asked for node in again.nodes.values()]
+
+
+def test_buffers_that_are_no_weights_keep_their_types(tmp_path: Path) -> None:
+    def with_buffers() -> nn.Module:
+        torch.manual_seed(0)
+        return nn.Sequential(nn.BatchNorm1d(FEATURES), nn.Linear(FEATURES, 3))
+
+    grid = federation(plain_app(with_buffers))
+    result = FilFL(flower.FedAvg(fraction_evaluate=0.0), filter="none", k=SITES).start(
+        grid, initial(with_buffers), num_rounds=2
+    )
+    assert result.arrays["0.num_batches_tracked"].dtype == "int64"
+    with_buffers().load_state_dict(result.arrays.to_torch_state_dict())
+
+
+def test_the_servers_own_test_is_recorded(tmp_path: Path) -> None:
+    def test(t: int, arrays: ArrayRecord) -> MetricRecord:
+        return MetricRecord({"accuracy": t / 10, "loss": 1.0, "f1": 0.5})
+
+    result = FilFL(flower.FedAvg(fraction_evaluate=0.0), filter="none", k=2, out=tmp_path / "run").start(
+        federation(), initial(), num_rounds=2, evaluate_fn=test
+    )
+    assert sorted(result.evaluate_metrics_serverapp) == [0, 1, 2]
+    assert [record["test_accuracy"] for record in records(tmp_path / "run")] == [0.1, 0.2]
+    assert records(tmp_path / "run")[1]["metrics"] == {"accuracy": 0.2, "loss": 1.0, "f1": 0.5}
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["rounds"] == 2 and summary["final_accuracy"] == pytest.approx(0.15)
+    assert read_run(tmp_path / "run").clients.names.tolist() == [f"site{i}" for i in range(SITES)]
+    config = read_run(tmp_path / "run").config
+    assert (config.aggregation.strategy, config.selection.k, config.rounds) == ("FedAvg", 2, 2)
+
+
+def test_callbacks_are_told_every_round() -> None:
+    told = []
+    FilFL(quiet(), filter="none", k=2, callbacks=[lambda record, state: told.append(record["round"])]).start(
+        federation(), initial(), num_rounds=3
+    )
+    assert told == [1, 2, 3]
+
+
+def test_filters_and_selections_of_the_users_own() -> None:
+    from filfl import Filtering
+
+    result = FilFL(
+        flower.FedAvg(fraction_evaluate=0.0),
+        filter=lambda clients, reward, rng: Filtering(kept=tuple(sorted(clients)[:3])),
+        selection=lambda pool, k, ask, rng: pool[:k].tolist(),
+        k=1,
+        evaluate=loss_on_v,
+    ).start(federation(), initial(), num_rounds=2)
+    alone = federation(sites=1)
+    only = flower.FedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1).start(
+        alone, initial(), num_rounds=2
+    )
+    np.testing.assert_allclose(numbers(result.arrays), numbers(only.arrays), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"k": 0}, "selection.k must be"),
+        ({"filter": "dfg"}, "filter.name"),
+        ({"selection": "powerofchoice"}, "selection.name"),
+        ({}, r"needs evaluate"),
+        ({"evaluate": loss_on_v, "options": {"filter.reward": "ensemble"}}, "FilteringSet"),
+        ({"filter": "none", "identity": "name"}, "identity must be"),
+        ({"filter": "none", "options": {"selection.dd": 3}}, "selection.dd"),
+    ],
+)
+def test_mistakes_are_said_by_their_key(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        FilFL(flower.FedAvg(fraction_evaluate=0.0), **options)
+
+
+def test_a_strategy_that_averages_no_models_is_refused() -> None:
+    class Own(flower.Strategy):
+        configure_train = aggregate_train = configure_evaluate = aggregate_evaluate = summary = lambda self: None
+
+    with pytest.raises(ConfigError, match="FedAvg, FedProx, FedAdam"):
+        FilFL(Own(), filter="none")
+
+
+def test_arrays_that_do_not_fit_the_filtering_set_are_refused() -> None:
+    filtering_set = FilteringSet(lambda: nn.Linear(2, 2), torch.zeros(4, 2), torch.zeros(4, dtype=torch.int64))
+    with pytest.raises(PluginError, match=r"initial_arrays do not fit .*weight has shape"):
+        FilFL(quiet(), evaluate=filtering_set).start(federation(), initial())
+    with pytest.raises(PluginError, match="do not fit the network"):
+        filtering_set(initial())
+
+
+def test_too_few_nodes_are_an_error_after_a_while() -> None:
+    with pytest.raises(RunError, match=r"2 nodes are connected after 0\.2 s, and 3 are needed: start more SuperNodes"):
+        FilFL(quiet(), filter="none", k=3, wait=0.2).start(federation(sites=2), initial())
+    assert isinstance(
+        FilFL(quiet(), filter="none", k=3, min_nodes=1, wait=0.2).start(federation(sites=2), initial()).arrays,
+        ArrayRecord,
+    )
+
+
+def test_the_wrapped_strategy_of_the_user_is_left_as_it_was() -> None:
+    mine = flower.FedAvg(fraction_train=0.5, min_available_nodes=7)
+    FilFL(mine, filter="none", k=2).start(federation(), initial(), num_rounds=1)
+    assert (mine.fraction_train, mine.min_available_nodes) == (0.5, 7)
+
+
+def test_a_grid_proxy_shows_only_the_chosen() -> None:
+    from filfl.flower.inner import _only
+
+    grid = federation()
+    assert isinstance(grid, MemoryGrid) and list(_only([1017], grid).get_node_ids()) == [1017]
+    assert list(_only([1017], grid).get_nodes()) == list(grid.get_nodes())
