@@ -1,6 +1,6 @@
-"""What FilFL's server side costs on Flower: rounds of FedAvg alone and inside FilFL, in one run of the simulation engine.
+"""What FilFL's server side costs on Flower: FedAvg alone and inside FilFL, in one run of the simulation engine.
 
-The model has the 6.6 million parameters of LEAF's CNN, the ten clients do no work but send it back, so that what is left
+The model has the 6.6 million parameters of LEAF's CNN; the ten clients do no work but send it back, so what is left
 are messages and the server. The two take turns, round by round, within one Ray session. Run it on an idle machine:
 
     python benchmarks/flower.py
