@@ -56,9 +56,11 @@ class Form:
 
     def pack(self, outputs: Tensor) -> Packed:
         """Outputs [m, ...] as they are sent."""
-        values, classes = outputs.flatten(1).float(), None
+        values, classes = _rows(outputs), None
         if self.top:
-            values, chosen = values.log_softmax(dim=1).topk(self.top, dim=1)
+            # A model that is broken for one class is broken: nothing of the sample is worth telling.
+            broken = ~values.isfinite().all(dim=1, keepdim=True)
+            values, chosen = values.log_softmax(dim=1).masked_fill(broken, math.nan).topk(self.top, dim=1)
             classes = chosen.to(class_dtype(outputs.shape[1]))
         if self.precision != "int8":
             return Packed(values.to(DTYPES[self.precision]), None, classes)
@@ -92,7 +94,7 @@ class Form:
 
         What is allowed goes by the outputs alone, so that no claim makes room for itself.
         """
-        exact = outputs.flatten(1).float()
+        exact = _rows(outputs)
         if not exact.isfinite().all():
             return "its weights say something that is not finite"
         slack = ARITHMETIC * exact.abs().amax(dim=1, keepdim=True).clamp(min=1.0)
@@ -101,10 +103,10 @@ class Form:
             claimed = claimed * packed.scales.to(exact.device)[:, None]
         if self.top and packed.classes is not None:
             of = packed.classes.to(exact.device).long()
-            exact = exact.log_softmax(dim=1)
+            exact, slack = exact.log_softmax(dim=1), 2 * slack  # a class and the sum of all may be off, either way
             least = exact.topk(self.top, dim=1).values[:, -1:]
             exact = exact.gather(1, of)
-            if bool((exact < least - 2 * slack).any()):
+            if bool((exact < least - slack).any()):
                 return "its weights find other classes likely than it claimed"
         allowed = slack + self._rounding(exact)
         apart = (claimed - exact).abs()
@@ -127,6 +129,10 @@ class Form:
 def class_dtype(classes: int) -> torch.dtype:
     """The smallest type that numbers so many classes."""
     return torch.uint8 if classes <= 256 else torch.int16 if classes <= 32_768 else torch.int32
+
+
+def _rows(outputs: Tensor) -> Tensor:
+    return outputs.reshape(len(outputs), -1).float()
 
 
 def _scales(values: Tensor) -> Tensor:

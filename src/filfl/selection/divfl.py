@@ -4,7 +4,7 @@ Balakrishnan, Li, Zhou, Himayat, Smith, Bilmes: Diverse Client Selection for Fed
 Maximization. ICLR 2022.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -42,8 +42,7 @@ class DivFL(Selection):
         return self.of == "predictions"
 
     def __call__(self, pool: Ids, k: int, ask: Ask, rng: np.random.Generator) -> Sequence[int]:
-        known = {"gradients": ask.gradients, "updates": ask.updates, "predictions": ask.predictions}
-        vectors = known[self.of](pool)
+        vectors: Mapping[int, Tensor] = getattr(ask, self.of)(pool)
         # Shuffled, so that clients about whom the same is known (nothing, at first) are chosen by chance.
         ids = [int(i) for i in rng.permutation(sorted(vectors))]
         if not ids:
