@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -29,12 +29,19 @@ from filfl.server import FilFL, Handed, Record, State
 from filfl.simulation.inference import Inference
 from filfl.simulation.rehearsing import RehearsingClients
 from filfl.simulation.rewards import digest_of, make_by_logits, make_reward, says_to
+from filfl.simulation.setup import one_thread
 from filfl.weights import FlatModel, Layout, Weights
 
 M, CLASSES = 12, 3
 LOGITS = FilterOptions(name="local-search", reward="ensemble", transport="logits")
 MODEL = 4 * (4 * 3 + 3)
 """Bytes of nn.Linear(4, 3)."""
+
+
+@pytest.fixture(autouse=True)
+def one_thread_as_in_a_run() -> Iterator[None]:
+    with one_thread():
+        yield
 
 
 class Learners:
