@@ -143,7 +143,9 @@ def test_figures_share_runs(done: tuple[Path, str]) -> None:
     assert drawn_in(summary)["dgf-rs"]["filtered"].rounds == (1, 2, 3, 4)
 
 
-def test_combinations_of_factors_are_drawn_as_bars_and_against_what_was_sent(done: tuple[Path, str], tmp_path: Path) -> None:
+def test_combinations_of_factors_are_drawn_as_bars_and_against_what_was_sent(
+    done: tuple[Path, str], tmp_path: Path
+) -> None:
     summary = json.loads((done[0] / "out/crossed/summary.json").read_text())
     for levels in (2, 3):
         arms = [{**arm, "levels": (arm["levels"] + ["x"])[:levels]} for arm in summary["arms"]]
