@@ -16,7 +16,7 @@ from typing import Any
 from filfl.experiment import LAPTOP, Experiment
 from filfl.figure import Figure
 from filfl.report.claims import RULE, Outcome, outcomes, verdict
-from filfl.report.comparison import draw_summary_bars
+from filfl.report.comparison import OF_SUMMARIES
 from filfl.report.figures import draw_curves
 from filfl.report.measures import MEASURES
 from filfl.report.statistics import ArmStatistics, compared
@@ -111,7 +111,7 @@ def section(name: str, summary: Summary | None, text: str) -> list[str]:
         ),
         "",
     ]
-    if figure.picture == "curves":
+    if figure.picture != "bars":
         headings, rows = columns(statistics, summary["target"], figure.measure)
         lines += markdown_rows([heading.replace("\n", " ") for heading in headings], rows)
         lines += ["", wrapped(caption(statistics, len(summary["seeds"]), figure.measure)), ""]
@@ -182,8 +182,8 @@ def outcome_text(outcome: Outcome) -> str:
 
 
 def draw(summary: Summary, figure: Figure, path: Path) -> None:
-    if figure.picture == "bars":
-        draw_summary_bars(dict(summary), figure.measure, path, dpi=75)
+    if figure.picture in OF_SUMMARIES:
+        OF_SUMMARIES[figure.picture](dict(summary), figure.measure, path, 75)
         return
     against = {arm["arm"]: arm["against"] for arm in summary["arms"]}
     drawn = drawn_in(summary)

@@ -15,7 +15,7 @@ from filfl.errors import ConfigError
 from filfl.experiment import Experiment, shipped_names
 from filfl.figure import Expectation
 from filfl.report.claims import check_figure
-from filfl.report.comparison import draw_summary_bars
+from filfl.report.comparison import draw_summary_bars, draw_summary_uplink
 from filfl.report.statistics import compare_arms
 from filfl.report.summary import drawn_in, facts_of, statistics_in
 from filfl.reproduce import figure_names, plan_figures, run_key
@@ -143,11 +143,15 @@ def test_figures_share_runs(done: tuple[Path, str]) -> None:
     assert drawn_in(summary)["dgf-rs"]["filtered"].rounds == (1, 2, 3, 4)
 
 
-def test_combinations_of_factors_are_drawn_as_bars(done: tuple[Path, str], tmp_path: Path) -> None:
+def test_combinations_of_factors_are_drawn_as_bars_and_against_what_was_sent(
+    done: tuple[Path, str], tmp_path: Path
+) -> None:
     summary = json.loads((done[0] / "out/crossed/summary.json").read_text())
     for levels in (2, 3):
         arms = [{**arm, "levels": (arm["levels"] + ["x"])[:levels]} for arm in summary["arms"]]
         path = draw_summary_bars({**summary, "arms": arms}, "accuracy", tmp_path / f"{levels}.png")
+        assert path.read_bytes().startswith(b"\x89PNG")
+        path = draw_summary_uplink({**summary, "arms": arms}, "accuracy", tmp_path / f"uplink-{levels}.png")
         assert path.read_bytes().startswith(b"\x89PNG")
 
 
@@ -235,6 +239,8 @@ NAMES = [
     "approximation-cifar10",
     "convergence",
     "noisy-clients",
+    "logit-filtering",
+    "logit-filtering-shakespeare",
 ]
 
 

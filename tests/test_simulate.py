@@ -144,6 +144,10 @@ EVERY_KEY = {
     "filter.name": "rgf",
     "filter.reward": "ensemble",
     "filter.verify": 1,
+    "filter.transport": "logits",
+    "filter.precision": "int8",
+    "filter.part": 5,
+    "filter.top": 2,
     "filter.size": 9,
     "filter.period": 1,
     "filter.cap": 5,
@@ -171,6 +175,11 @@ CHANGED_WITH = {
     "data.min_size": {"data.alpha": 0.1},
     "filter.empty": {"filter.period": 1},
     "filter.verify": {"filter.reward": "ensemble"},
+    "filter.transport": {"filter.reward": "ensemble"},
+    **{
+        f"filter.{option}": {"filter.reward": "ensemble", "filter.transport": "logits"}
+        for option in ("precision", "part", "top")
+    },
 }
 
 

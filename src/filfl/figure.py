@@ -26,8 +26,9 @@ class Figure:
     """What the tests of the table are about."""
     curves: tuple[str, ...] = ("accuracy", "test-loss", "train-loss", "filtered")
     """What is drawn over the rounds."""
-    picture: Literal["curves", "bars"] = "curves"
-    """bars: the measure of every arm at the end, for arms that are combinations of factors."""
+    picture: Literal["curves", "bars", "uplink"] = "curves"
+    """bars: the measure of every arm at the end; uplink: against what its clients sent. Both are for arms that are
+    combinations of factors."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """A comparison, from its run directories to a table, a summary and pictures beside them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 from filfl.compare import Plan
 from filfl.figure import Figure
 from filfl.report.curves import CURVES, series_of
-from filfl.report.figures import draw_bars, draw_comparison
+from filfl.report.figures import draw_bars, draw_comparison, draw_uplink
 from filfl.report.measures import MEASURES
 from filfl.report.statistics import ArmStatistics, compare_arms, default_rounds, default_target
 from filfl.report.summary import summary_of, to_text
@@ -51,8 +51,9 @@ def report_comparison(plan: Plan, target: float | None, at: Sequence[int], figur
     summary = summary_of(plan, runs, statistics, drawn, target)
     write_whole(plan.directory / "summary.json", to_text(summary).encode())
     pictures = draw_comparison(drawn, against, title, plan.directory)
-    if figure and figure.picture == "bars":
-        pictures.insert(0, draw_summary_bars(summary, measure, plan.directory / "bars.png"))
+    if figure and figure.picture in OF_SUMMARIES:
+        path = plan.directory / f"{figure.picture}.png"
+        pictures.insert(0, OF_SUMMARIES[figure.picture](summary, measure, path, 150))
     return Comparison(title, statistics, target, len(plan.seeds), summary, table, pictures)
 
 
@@ -60,4 +61,26 @@ def draw_summary_bars(summary: dict[str, Any], measure: str, path: Path, dpi: in
     """The bars of a summary whose arms are combinations of factors."""
     measured = {tuple(arm["levels"]): arm["measures"].get(measure) for arm in summary["arms"]}
     values = {levels: (spread["mean"], spread["std"]) for levels, spread in measured.items() if spread}
-    return draw_bars(values, " ".join(MEASURES[measure].heading.split()), summary["title"], path, dpi)
+    return draw_bars(values, _words(measure), summary["title"], path, dpi)
+
+
+def draw_summary_uplink(summary: dict[str, Any], measure: str, path: Path, dpi: int = 150) -> Path:
+    """The measure of such arms against what their clients sent."""
+    measured = {
+        tuple(arm["levels"]): (arm["measures"]["uplink"], arm["measures"].get(measure)) for arm in summary["arms"]
+    }
+    values = {
+        levels: (sent["mean"], spread["mean"], spread["std"]) for levels, (sent, spread) in measured.items() if spread
+    }
+    return draw_uplink(values, _words(measure), summary["title"], path, dpi)
+
+
+OF_SUMMARIES: dict[str, Callable[[dict[str, Any], str, Path, int], Path]] = {
+    "bars": draw_summary_bars,
+    "uplink": draw_summary_uplink,
+}
+"""The pictures that are made of a summary alone, by the name that `figure.picture` has for them."""
+
+
+def _words(measure: str) -> str:
+    return " ".join(MEASURES[measure].heading.split())

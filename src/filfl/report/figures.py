@@ -1,4 +1,5 @@
-"""Pictures of a comparison: curves over the rounds with bands over the seeds, or bars of the final values."""
+"""Pictures of a comparison: curves over the rounds with bands over the seeds, or the final values, as bars or against
+what was sent for them."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -82,6 +83,30 @@ def draw_bars(
         _plain(axis)
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
+    figure.suptitle(title, fontsize=12, wrap=True)
+    figure.savefig(path, dpi=dpi)
+    return path
+
+
+def draw_uplink(
+    values: Mapping[tuple[str, ...], tuple[float, float, float]], label: str, title: str, path: Path, dpi: int = 150
+) -> Path:
+    """A PNG of megabytes, mean and deviation by the levels of the factors: the first is named beside its point, the
+    others are panels."""
+    panels = list(dict.fromkeys(levels[1:] for levels in values))
+    figure = Figure(figsize=(6.4 * len(panels), 4.8), layout="constrained")
+    axes = figure.subplots(1, len(panels), squeeze=False, sharey=True).flatten()
+    for axis, panel in zip(axes, panels, strict=True):
+        points = {levels[0]: point for levels, point in values.items() if levels[1:] == panel}
+        for i, (name, (sent, mean, std)) in enumerate(points.items()):
+            axis.errorbar(sent, mean, std, fmt="o", color=COLOURS[i % len(COLOURS)], markersize=5, lw=0.9)
+            axis.annotate(name, (sent, mean), xytext=(5, 4), textcoords="offset points", fontsize=8)
+        axis.set_xscale("log")
+        axis.set_xlabel("Uplink, MB")
+        axis.set_ylabel(label)
+        axis.set_title(", ".join(panel), fontsize=11)
+        axis.margins(x=0.18)
+        _plain(axis)
     figure.suptitle(title, fontsize=12, wrap=True)
     figure.savefig(path, dpi=dpi)
     return path

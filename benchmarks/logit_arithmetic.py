@@ -1,0 +1,107 @@
+"""How far the logits of the same weights come apart on different machines: what `filfl.logits.ARITHMETIC` allows for.
+
+python benchmarks/logit_arithmetic.py
+
+A few clients train, and each one's weights run on the filtering set as another machine might run them. Differences are
+shares of a sample's largest output (of 1 where that is smaller), the largest of all; the last column is how far apart
+two different clients are in their most different sample, the least of all pairs. It prints a table in Markdown.
+"""
+
+from collections.abc import Callable
+from itertools import combinations
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+
+from filfl.clients import Job
+from filfl.errors import FilflError
+from filfl.evaluation import Samples, cross_entropy
+from filfl.experiment import Experiment
+from filfl.logits import ARITHMETIC
+from filfl.report.table import markdown_rows
+from filfl.simulation.serial import SerialClients, samples_on
+from filfl.simulation.setup import network
+from filfl.weights import FlatModel, Weights
+
+WORLDS = {
+    "MLP, MNIST-5k": ("demo", {}),
+    "small CNN, FEMNIST": ("poc-femnist", {}),
+    "LEAF's CNN, FEMNIST": ("femnist", {"model.name": "leaf-cnn", "training.epochs": 1}),
+    "LSTM, Shakespeare": ("poc-shakespeare", {}),
+}
+CLIENTS = 4
+SAMPLES = 100
+
+
+@torch.no_grad()
+def run(
+    net: FlatModel,
+    weights: Weights,
+    V: Samples,
+    batch: int = 100,
+    dtype: torch.dtype = torch.float32,
+    cut: Callable[[Tensor], Tensor] = lambda x: x,
+) -> Tensor:
+    """The outputs of weights, in batches of this size, computed in this type, with weights and inputs cut."""
+    state = {name: cut(value).to(dtype) for name, value in net.layout.unflatten(weights).items()}
+    inputs = V.inputs(V.x)
+    inputs = cut(inputs).to(dtype) if inputs.is_floating_point() else inputs
+    net.module.eval()
+    parts = [functional_call(net.module, state, (inputs[i : i + batch],)) for i in range(0, len(inputs), batch)]
+    return torch.cat(parts).double()
+
+
+def ten_bits(x: Tensor) -> Tensor:
+    """As TF32 takes operands: ten bits behind the first."""
+    return ((x.contiguous().view(torch.int32) + (1 << 12)) & ~((1 << 13) - 1)).view(torch.float32)
+
+
+def apart(one: Tensor, other: Tensor) -> float:
+    return float(((one - other).abs() / one.abs().amax(dim=1, keepdim=True).clamp(min=1.0)).max())
+
+
+def measured(name: str, changes: dict[str, object]) -> list[str]:
+    config = Experiment.load(name).config(changes)
+    data = config.data.load(0).with_filter_size(SAMPLES, 0)
+    net = network(lambda: config.model.build(data.sample_shape, data.classes), 0, torch.device("cpu"))
+    V = samples_on(net, data, data.filter_x, data.filter_y).aligned()
+    job = Job(0, 1, config.algorithm, config.training.epochs, None, config.training.batch, config.training.lr)
+    updates = SerialClients(data, net, cross_entropy).train(list(range(CLIENTS)), net.weights(), job)
+    weights = [update.weights for update in updates.values()]
+    plain = [run(net, w, V) for w in weights]
+
+    def worst(**how: Any) -> float:
+        return max(apart(one, run(net, w, V, **how)) for one, w in zip(plain, weights, strict=True))
+
+    torch.set_num_threads(2)
+    two_threads = worst()
+    torch.set_num_threads(1)
+    found = [
+        two_threads,
+        worst(batch=7),
+        worst(batch=1),
+        worst(dtype=torch.float64),
+        worst(cut=ten_bits),
+        worst(dtype=torch.bfloat16),
+        min(apart(one, other) for one, other in combinations(plain, 2)),
+    ]
+    return [f"{value:.1e}" for value in found]
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    rows = []
+    for title, (name, changes) in WORLDS.items():
+        try:
+            rows.append([title, *measured(name, changes)])
+        except FilflError as error:
+            rows.append([title, str(error)])
+    headings = ["", "2 threads", "batches of 7", "of 1", "float64", "TF32", "bfloat16", "another client"]
+    print("\n".join(markdown_rows(headings, rows)))
+    print(f"\nallowed: {ARITHMETIC:g}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""What smaller logits cost: how good the sets are that a filter finds by them.
+
+python benchmarks/logit_forms.py
+
+Real FEMNIST with the network of poc-femnist: 50 writers train from a global model at a few rounds, and every form of
+their logits is filtered by. The true reward is that of the averaged weights on all of V, whatever the filter saw; the
+table has the mean difference to what logits in full find. It prints a table in Markdown.
+"""
+
+from collections import defaultdict
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from filfl.clients import Job
+from filfl.evaluation import Samples, cross_entropy, outputs
+from filfl.experiment import Experiment
+from filfl.filtering import FILTERS
+from filfl.logits import Form
+from filfl.report.table import markdown_rows
+from filfl.rng import stream
+from filfl.sections import FilterOptions
+from filfl.simulation.inference import Inference
+from filfl.simulation.rewards import EnsembleReward, make_reward
+from filfl.simulation.serial import SerialClients, samples_on
+from filfl.simulation.setup import network
+from filfl.weights import FlatModel, Weights
+
+N, K, M = 50, 5, 500
+STATES = (1, 8, 16)
+SEEDS = (0, 1)
+FORMS: dict[str, tuple[Form, int | None]] = {
+    "float32": (Form(), None),
+    "float16": (Form("float16"), None),
+    "int8": (Form("int8"), None),
+    "int8, part = 250": (Form("int8"), 250),
+    "int8, part = 100": (Form("int8"), 100),
+    "int8, part = 50": (Form("int8"), 50),
+    "int8, top = 10": (Form("int8", 10), None),
+    "int8, top = 5": (Form("int8", 5), None),
+    "int8, top = 2": (Form("int8", 2), None),
+    "int8, top = 1": (Form("int8", 1), None),
+}
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    everybody = []
+    for seed in SEEDS:
+        config = Experiment.load("poc-femnist").config({"seed": seed})
+        data = config.data.load(seed).with_filter_size(M, seed)
+        build = partial(config.model.build, data.sample_shape, data.classes)
+        net = network(build, seed, torch.device("cpu"))
+        V = samples_on(net, data, data.filter_x, data.filter_y).aligned()
+        clients, w = SerialClients(data, net, cross_entropy), net.weights()
+        for t in range(1, max(STATES) + 1):
+            drawn = stream(seed, t, "benchmark").permutation(data.num_clients)
+            ids = [int(k) for k in drawn[: N if t in STATES else K]]
+            training = config.training
+            job = Job(seed, t, config.algorithm, training.epochs, None, training.batch, training.lr)
+            trained = {k: update.weights.vector for k, update in clients.train(ids, w, job).items()}
+            if t in STATES:
+                everybody.append(judge(net, trained, w, V, seed, t, found))
+            chosen = torch.stack([trained[k] for k in ids[:K]]).double().mean(dim=0).float()
+            w = Weights(chosen, w.integers)
+    rows = []
+    for name, (form, part) in FORMS.items():
+        size = form.num_bytes((part or M, 62)) / 1e3
+        apart = [np.subtract(found[how, name], found[how, "float32"]).mean() for how in ("dgf", "local-search")]
+        rows.append([name, f"{size:.1f}", *(f"{value:+.4f}" for value in apart)])
+    gains = {how: np.subtract(found[how, "float32"], everybody).mean() for how in ("dgf", "local-search")}
+    print("\n".join(markdown_rows(["form", "kB a client", "DGF", "local search"], rows)))
+    print(f"\nin full, against keeping all: DGF {gains['dgf']:+.4f}, local search {gains['local-search']:+.4f}")
+
+
+def judge(
+    net: FlatModel,
+    trained: dict[int, Tensor],
+    w: Weights,
+    V: Samples,
+    seed: int,
+    t: int,
+    found: dict[tuple[str, str], list[float]],
+) -> float:
+    """Filter by every form, and note the true reward of what was found; that of keeping all."""
+    true = make_reward(FilterOptions(), Inference(net), V, cross_entropy)(trained, w, None)
+    says = {k: outputs(net, Weights(vector, w.integers), V) for k, vector in trained.items()}
+    for name, (form, part) in FORMS.items():
+        rows = torch.from_numpy(np.sort(stream(seed, t, "part-of-V").permutation(M)[: part or M]))
+        heard = {k: form.unpack(form.pack(z[rows]), (len(rows), 62), torch.device("cpu")) for k, z in says.items()}
+        R = EnsembleReward(heard, V.y[rows], cross_entropy)
+        for how in ("dgf", "local-search"):
+            kept = FILTERS[how](list(trained), R, stream(seed, t, "filter")).kept
+            found[how, name].append(true(frozenset(kept)))
+    return true(frozenset(trained))
+
+
+if __name__ == "__main__":
+    main()

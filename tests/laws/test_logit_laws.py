@@ -1,0 +1,207 @@
+"""What must always hold of whole runs whose filter rounds move logits."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import filfl
+from filfl.config import Config
+from filfl.errors import ConfigError
+
+ENSEMBLE = {"filter.name": "local-search", "filter.reward": "ensemble"}
+LOGITS = {**ENSEMBLE, "filter.transport": "logits"}
+OTHERWISE = {"uplink_bytes", "downlink_bytes", "reward_all", "reward_filtered", "evaluations"}
+"""What the two transports do not have in common."""
+
+
+def weights(result: filfl.Result) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in result.model.state_dict().values()])
+
+
+def quiet(config: dict[str, Any], **more: Any) -> filfl.Result:
+    return filfl.simulate(config, say=lambda _: None, **more)
+
+
+def same_but_for_the_transport(models: filfl.Result, logits: filfl.Result) -> None:
+    for one, other in zip(models.records, logits.records, strict=True):
+        apart = {key for key in one if one[key] != other[key]}
+        assert apart <= (OTHERWISE if one["did_filter"] else set()), (one["round"], apart)
+        if one["did_filter"]:
+            assert other["evaluations"] == one["evaluations"] + len(set(other["selected"]))
+            assert other["reward_filtered"] in (None, one["reward_filtered"])
+    assert torch.equal(weights(models), weights(logits))
+
+
+@pytest.mark.parametrize(
+    ("mode", "name"),
+    [
+        ("serial", "dgf"),
+        ("serial", "keep-all"),
+        ("vectorized", "rgf"),
+        ("vectorized", "local-search"),
+        ("processes", "local-search"),
+    ],
+)
+def test_honest_logits_in_full_are_the_ensemble_with_models_bit_for_bit(
+    small: dict[str, Any], mode: str, name: str
+) -> None:
+    config = {**small, "execution.mode": mode, "execution.workers": 2, **ENSEMBLE, "filter.name": name}
+    same_but_for_the_transport(quiet(config), quiet({**config, "filter.transport": "logits"}))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"filter.empty": "global"},
+        {"filter.when": "figure-2"},
+        {"filter.cap": 5},
+        {"selection.name": "power-of-choice"},
+        {"selection.name": "random-with-replacement"},
+        {"selection.name": "divfl", "selection.of": "updates", "filter.period": 99, "availability.every": 99},
+        {"aggregation.name": "by-examples"},
+        {"data.noisy": 0.4, "filter.name": "dgf"},
+        {"attack.name": "sign-flip", "attack.share": 0.3},
+        {"attack.name": "scaled", "attack.share": 0.3, "execution.mode": "vectorized"},
+        {"execution.memory": 1e-6, "execution.mode": "serial"},
+        {"execution.memory": 1e-6, "execution.half": True, "execution.mode": "serial"},
+        {"algorithm.name": "fedprox", "algorithm.mu": 0.1},
+    ],
+    ids=lambda changes: "-".join(f"{value}" for value in changes.values()),
+)
+def test_and_so_they_are_whatever_else_is_set(small: dict[str, Any], changes: dict[str, Any]) -> None:
+    config = {**small, **ENSEMBLE, **changes}
+    models, logits = quiet(config), quiet({**config, "filter.transport": "logits"})
+    if changes.get("selection.of") == "updates":
+        # The server learns the updates of A_t alone, so later choices differ: until then all is the same.
+        models.records[1:], logits.records[1:] = [], []
+        assert models.records[0]["selected"] == logits.records[0]["selected"]
+        return
+    same_but_for_the_transport(models, logits)
+
+
+def test_batch_normalisation_and_dropout_reproduce_their_logits(small: dict[str, Any]) -> None:
+    def model() -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 10))
+
+    del small["model.hidden"]
+    models, logits = (quiet({**small, **c}, model=model) for c in (ENSEMBLE, LOGITS))
+    same_but_for_the_transport(models, logits)
+    reasons = {reason for record in logits.records for reason in record["refused"].values()}
+    assert all("Expected more than 1 value per channel" in reason for reason in reasons), "a batch of one sample"
+
+
+@pytest.mark.parametrize("mode", ["serial", "vectorized"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"filter.precision": "float16"},
+        {"filter.precision": "int8"},
+        {"filter.part": 15},
+        {"filter.top": 3},
+        {"filter.precision": "int8", "filter.part": 15, "filter.top": 3},
+    ],
+    ids=lambda form: "-".join(f"{key.partition('.')[2]}-{value}" for key, value in form.items()),
+)
+def test_smaller_logits_refuse_nobody_who_is_honest_and_filter_nearly_as_well(
+    small: dict[str, Any], mode: str, form: dict[str, Any]
+) -> None:
+    config = {**small, **LOGITS, "filter.name": "dgf", "execution.mode": mode, "rounds": 6}
+    full, less = quiet(config), quiet({**config, **form})
+    assert not any(record["refused"] for record in less.records)
+    assert less.summary["uplink_bytes"] < full.summary["uplink_bytes"]
+    first, other = full.records[0], less.records[0]
+    assert other["surrogate_all"] == pytest.approx(first["surrogate_all"], abs=0.3 if "filter.part" in form else 0.1)
+    assert less.accuracy[-1] > 0.6 * full.accuracy[-1]
+
+
+@pytest.mark.parametrize("selection", [{}, {"selection.name": "divfl", "selection.of": "predictions"}])
+def test_a_resumed_run_is_the_uninterrupted_one(
+    small: dict[str, Any], tmp_path: Path, selection: dict[str, Any]
+) -> None:
+    config = {**small, **LOGITS, **selection, "rounds": 6, "filter.part": 20, "filter.name": "rgf"}
+    whole = quiet(config)
+
+    def die(record: dict[str, Any], state: object) -> None:
+        if record["round"] == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        quiet(config, out=tmp_path / "cut", callbacks=[die])
+    resumed = quiet(config, out=tmp_path / "cut", resume=True)
+    assert resumed.records == whole.records, "also in who has V already"
+    assert torch.equal(weights(resumed), weights(whole))
+
+
+def test_V_goes_down_once_a_client(small: dict[str, Any]) -> None:
+    models, logits = quiet({**small, **ENSEMBLE, "rounds": 8}), quiet({**small, **LOGITS, "rounds": 8})
+    V, had = 40 * 64, set()
+    for one, other in zip(models.records, logits.records, strict=True):
+        new = set(other["considered"]) - had
+        assert other["downlink_bytes"] == one["downlink_bytes"] + V * len(new)
+        had |= new
+
+
+def test_regression_goes_by_its_outputs() -> None:
+    config = {"data.name": "ridge", "model.name": "linear", "rounds": 4, "selection.k": 3, **LOGITS}
+    config |= {"data.clients": 10, "training.lr": 0.01}
+    models, logits = quiet({**config, "filter.transport": "models"}), quiet(config)
+    for one, other in zip(models.records, logits.records, strict=True):
+        assert (one["filtered"], one["selected"], one["test_loss"]) == tuple(
+            other[key] for key in ("filtered", "selected", "test_loss")
+        )
+    with pytest.raises(ConfigError, match=r"filter\.top is about classes, and these targets are numbers"):
+        quiet({**config, "filter.top": 2})
+
+
+def test_it_is_said_before_the_start_when_logits_are_more_than_models(small: dict[str, Any]) -> None:
+    said: list[str] = []
+    filfl.simulate({**small, **LOGITS, "rounds": 1}, say=said.append)
+    # 8 clients, 40 samples of 10 classes, 610 weights, K = 3.
+    logits, model = 40 * 10 * 4 + 16, 610 * 4 + 16
+    more, less = (8 * logits + 3 * model) / 1e6, 8 * model / 1e6
+    assert more > less
+    assert f'"logits" sends more than "models" here, {more:.3g} MB a filter round against {less:.3g} MB' in said[0]
+    said.clear()
+    filfl.simulate({**small, **LOGITS, "rounds": 1, "filter.precision": "int8"}, say=said.append)
+    filfl.simulate({**small, **LOGITS, "rounds": 1, "filter.name": "none"}, say=said.append)
+    assert not said
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"filter.reward": "average"}, 'write filter.reward = "ensemble"'),
+        ({"filter.verify": 2}, "set filter.verify to 0"),
+        ({"filter.optimum": True}, "take filter.optimum away"),
+        ({"filter.data": "variable"}, 'set filter.data to "server" or "file"'),
+        ({"filter.size": 10, "filter.part": 11}, r"filter.part must be between 1 and filter.size = 10 \(got 11\)"),
+        (
+            {"filter.transport": "models", "filter.part": 5},
+            'filter.part is about logits .* filter.transport to "logits"',
+        ),
+        ({"filter.transport": "models", "filter.precision": "int8"}, "filter.precision is about logits"),
+        ({"filter.transport": "models", "filter.top": 5}, "filter.top is about logits"),
+        ({"selection.name": "divfl"}, 'write selection.of = "predictions"'),
+        ({"filter.transport": "models", "selection.name": "divfl", "selection.of": "predictions"}, "logits of filter"),
+        ({"filter.name": "none", "selection.name": "divfl", "selection.of": "predictions"}, "logits of filter rounds"),
+        ({"filter.transport": "weights"}, "filter.transport must be one of models, logits"),
+        ({"filter.top": 10}, r"filter.top must be below the 10 classes of the data \(got 10\)"),
+        ({"filter.size": "unset", "filter.part": 9999}, "filter.part must be between 1 and the"),
+    ],
+)
+def test_what_cannot_go_together_is_said(small: dict[str, Any], changes: dict[str, Any], words: str) -> None:
+    from filfl.experiment import Experiment, override
+
+    table = override(override({}, {**small, **LOGITS}), changes)
+    with pytest.raises(ConfigError, match=words):
+        quiet(Experiment(table).config({}))
+
+
+def test_runs_with_models_are_known_as_before() -> None:
+    identity = Config().identity()["filter"]
+    assert not {"transport", "precision", "part", "top"} & identity.keys()
+    logits = Config.from_table({"filter": {"reward": "ensemble", "transport": "logits"}}).identity()["filter"]
+    assert logits["transport"] == "logits" and logits["precision"] == "float32"
