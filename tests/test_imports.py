@@ -16,6 +16,7 @@ ORDER = [
     "cores",
     "weights",
     "evaluation",
+    "logits",
     # the way of the data
     "data",
     "models",

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from filfl.algorithms import Algorithm
+from filfl.evaluation import Samples
+from filfl.logits import Form, Packed
 from filfl.selection.base import AnyIds
 from filfl.weights import Layout, Weights
 
@@ -55,8 +57,40 @@ class Failure:
     reason: str
 
 
-class Clients(Protocol):
-    """Who does what the server asks."""
+@dataclass(frozen=True)
+class Sheet:
+    """What clients are asked about V in one round: to say what the model that they trained says to it.
+
+    V is public and has no targets. It is sent once to a client, which keeps it by its `digest`.
+    """
+
+    V: Samples
+    digest: str
+    new: frozenset[int]
+    """Who has not been sent V yet."""
+    rows: Tensor | None
+    """Which samples of V it is about, the same for everybody; None is all of them."""
+    shape: tuple[int, ...]
+    """Of the answer before it is packed: how many samples, and what a model says to one."""
+    form: Form
+
+    @property
+    def samples(self) -> Samples:
+        return self.V if self.rows is None else self.V.at(self.rows)
+
+
+@dataclass(frozen=True)
+class Rehearsed:
+    """A client's answer that trained and kept its weights to itself."""
+
+    logits: Packed
+    """What its model says to the samples of the sheet."""
+    num_examples: int
+    train_loss: float
+
+
+class Learners(Protocol):
+    """Who trains and says what it is asked."""
 
     def train(self, ids: Sequence[int], weights: Weights, job: Job) -> dict[int, Update | Failure]:
         """Each client trains from `weights` on its own data."""
@@ -75,10 +109,34 @@ class Clients(Protocol):
         ...
 
 
+class Clients(Learners, Protocol):
+    """Who does what the server asks."""
+
+    def rehearse(self, ids: Sequence[int], weights: Weights, job: Job, sheet: Sheet) -> dict[int, Rehearsed | Failure]:
+        """Each client trains from `weights`, keeps what it trained to, and answers with its logits on V."""
+        ...
+
+    def upload(self, ids: Sequence[int], round: int) -> dict[int, Update | Failure]:
+        """What these clients kept in this round. They forget it with the round, whoever was asked."""
+        ...
+
+
 SCALARS = 16
 """Bytes beside the weights in a trained client's answer: its number of examples and its train loss."""
 NUMBER = 8
 """Bytes of one loss."""
+ROW = 4
+"""Bytes of the number of a sample of V."""
+
+
+def update_bytes(layout: Layout) -> int:
+    """What a trained client sends."""
+    return layout.num_bytes + SCALARS
+
+
+def rehearsed_bytes(form: Form, shape: tuple[int, ...]) -> int:
+    """What a client sends that keeps its weights; `shape` is that of its logits before they are packed."""
+    return form.num_bytes(shape) + SCALARS
 
 
 class Metered:
@@ -96,7 +154,7 @@ class Metered:
 
     def train(self, ids: Sequence[int], weights: Weights, job: Job) -> dict[int, Update | Failure]:
         answers = self._clients.train(ids, weights, job)
-        return self._count(ids, answers, self._layout.num_bytes + SCALARS)
+        return self._count(ids, answers, update_bytes(self._layout))
 
     def losses(self, ids: Sequence[int], weights: Weights, split: Split) -> dict[int, float | Failure]:
         return self._count(ids, self._clients.losses(ids, weights, split), NUMBER)
@@ -107,6 +165,17 @@ class Metered:
 
     def num_examples(self, ids: AnyIds) -> NDArray[np.int64]:
         return self._clients.num_examples(ids)
+
+    def rehearse(self, ids: Sequence[int], weights: Weights, job: Job, sheet: Sheet) -> dict[int, Rehearsed | Failure]:
+        answers = self._clients.rehearse(ids, weights, job, sheet)
+        self.downlink += len(sheet.new.intersection(ids)) * sheet.V.x.nbytes
+        self.downlink += len(ids) * (0 if sheet.rows is None else ROW * len(sheet.rows))
+        return self._count(ids, answers, rehearsed_bytes(sheet.form, sheet.shape))
+
+    def upload(self, ids: Sequence[int], round: int) -> dict[int, Update | Failure]:
+        """The question itself carries nothing."""
+        answers = self._clients.upload(ids, round)
+        return self._count((), answers, update_bytes(self._layout))
 
     def _count(self, ids: Sequence[int], answers: dict[int, Answer], size: int) -> dict[int, Answer]:
         self.downlink += len(ids) * self._layout.num_bytes

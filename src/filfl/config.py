@@ -42,6 +42,7 @@ from filfl.options import (
 )
 from filfl.sections import Checkpoint, Evaluate, Execution, FilterOptions, Training
 from filfl.selection import SELECTIONS, Selection
+from filfl.selection.divfl import DivFL
 from filfl.selection.power_of_choice import PowerOfChoice
 from filfl.selection.random import Random
 
@@ -136,11 +137,13 @@ class Config(Root):
         """The table without what does not change the result: two configs with one identity stand for the same run."""
         table = self.table()
         table["execution"].pop("workers", None)
-        # As runs were identified before there were these two.
+        # As runs were identified before there were these.
         if isinstance(self.attack, NoAttack):
             del table["attack"]
         if not self.filter.optimum:
             del table["filter"]["optimum"]
+        if self.filter.transport == "models":
+            del table["filter"]["transport"], table["filter"]["precision"]
         return table
 
     def check_against(self, data: FederatedData) -> None:
@@ -159,6 +162,17 @@ class Config(Root):
                 problems.append(
                     f"filter.size must be between 1 and the {m} samples of the server's filtering set "
                     f"(got {self.filter.size})"
+                )
+            if self.filter.part is not None and self.filter.part > m > 0:
+                problems.append(
+                    f"filter.part must be between 1 and the {m} samples of the server's filtering set "
+                    f"(got {self.filter.part})"
+                )
+            if self.filter.top is not None and self.filter.top >= data.classes:
+                problems.append(
+                    f"filter.top must be below the {data.classes} classes of the data (got {self.filter.top})"
+                    if data.classes
+                    else "filter.top is about classes, and these targets are numbers: take it away"
                 )
         present = self.availability.n if isinstance(self.availability, Redraw) else N
         brute = 'filter.name = "opt"' if self.filter.name == "opt" else "filter.optimum = true"
@@ -217,6 +231,21 @@ def _more_than_there_are(config: Config, N: int, words: str) -> list[str]:
     return [f"{key} must be between 1 and {words} (got {value})" for key, value in asked.items() if value > N]
 
 
+def _of_divfl(divfl: DivFL, filter: FilterOptions) -> list[str]:
+    by_logits = filter.transport == "logits" and filter.name != "none"
+    if divfl.of == "gradients" and by_logits:
+        return [
+            'selection.of = "gradients" makes all of S^f upload a vector as large as the model, which filter.transport '
+            '= "logits" is there to avoid: write selection.of = "predictions" (or "updates")'
+        ]
+    if divfl.of == "predictions" and not by_logits:
+        return [
+            'selection.of = "predictions" goes by the logits of filter rounds: set filter.transport to "logits", or '
+            'selection.of to "gradients" or "updates"'
+        ]
+    return []
+
+
 def _contradictions(config: Config) -> list[str]:
     """Values that are fine each by itself and impossible together."""
     problems = []
@@ -233,6 +262,9 @@ def _contradictions(config: Config) -> list[str]:
         problems.append(unknown_name("filter.name", config.filter.name, FILTER_NAMES))
     elif config.filter.name != "none" and config.filter.cap is not None and k > config.filter.cap:
         problems.append(f"selection.k must be between 1 and filter.cap = {config.filter.cap} (got {k})")
+    problems += config.filter.contradictions_of_transport()
+    if isinstance(config.selection, DivFL):
+        problems += _of_divfl(config.selection, config.filter)
     if (config.filter.data == "file") != (config.filter.path is not None):
         problems.append('filter.path and filter.data = "file" go together: set both or none')
     if config.filter.reward == "ensemble" and config.filter.data in JUDGES:

@@ -89,6 +89,14 @@ class Samples:
     def part(self, start: int, stop: int) -> "Samples":
         return Samples(self.x[start:stop], self.y[start:stop], self.scale, self.shift)
 
+    def at(self, rows: Tensor) -> "Samples":
+        """These samples alone, in this order."""
+        return replace(self, x=self.x[rows.to(self.x.device)], y=self.y[rows.to(self.y.device)])
+
+    def without_targets(self) -> "Samples":
+        """What may be shown to somebody who has to say the targets."""
+        return replace(self, y=self.y.new_empty(len(self), 0))
+
 
 def _load(model: FlatModel, weights: Weights) -> None:
     """Make a model ready to be evaluated at these weights."""

@@ -1,12 +1,13 @@
 """Algorithm 1 of the paper: one round of FilFL, line by line.
 
-It knows nothing of processes, networks, files or progress bars. What it needs of the outside comes through one door,
+A filter round has two shapes: `by_models`, the paper's, and `by_logits`, in which only A_t uploads weights. The module
+knows nothing of processes, networks, files or progress bars. What it needs of the outside comes through one door,
 `fl.clients`; `Conversation` speaks through it.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
@@ -32,14 +33,10 @@ def filfl_round(t: int, state: State, fl: FilFL, clock: Stopwatch) -> tuple[Stat
 
     if filters_now(t, S_t, state, fl):  # line 3
         considered = [int(k) for k in stream(fl.seed, t, "shuffle").permutation(S_t)[: fl.n]]
-        w = talk.train(considered)  # lines 4-8
-        found = client_filtering(t, S_t, considered, w, state, fl, talk, clock)  # line 9
+        filter_round = by_logits if fl.logits else by_models
+        found, A_t, w = filter_round(t, S_t, considered, state, fl, talk, clock)  # lines 4-9
         S_f = eligible = found.S_f
-        if found.overruled:
-            notes.append(found.overruled)
-        if w and not S_f:
-            notes.append("the filter kept nobody: chosen from all that trained")
-        A_t = talk.select(S_f or sorted(w))  # line 9: line 17 of Algorithm 2
+        notes += found.notes
         past = Past(previous=S_t, seen=S_t, filtered_at=t)
     else:  # line 10
         considered, found = [], None
@@ -57,12 +54,14 @@ def filfl_round(t: int, state: State, fl: FilFL, clock: Stopwatch) -> tuple[Stat
         if averaged:
             memory, w_next = fl.aggregation(state.memory, state.w, averaged)  # lines 18-19
         else:
-            notes.append(f"{_why_nobody(S_t, w, considered or A_t)}: the model stays as it was")
+            came = found.clients if found else w
+            notes.append(f"{_why_nobody(S_t, came, considered or A_t)}: the model stays as it was")
 
     notes += fl.remarks()
     with clock("filter"):
-        rewards = [found.reward(subset) if found else None for subset in (w, S_f, A_t)]
-        surrogates = [found.surrogate_reward(subset) if found else None for subset in (w, S_f, A_t)]
+        sets = (found.clients, S_f, A_t) if found else ()
+        rewards = [found.reward(subset) for subset in sets] if found else [None] * 3
+        surrogates = [found.surrogate_reward(subset) for subset in sets] if found else [None] * 3
     record = Record(
         round=t,
         did_filter=found is not None,
@@ -89,7 +88,7 @@ def filfl_round(t: int, state: State, fl: FilFL, clock: Stopwatch) -> tuple[Stat
         judges=found.judges if found else [],
         metrics=filtering_gap(w, S_f, fl) if found else {},
     )
-    return State(w_next, S_f, past, memory, talk.latest), record
+    return State(w_next, S_f, past, memory, talk.latest, talk.handed), record
 
 
 def filters_now(t: int, S_t: Ids, state: State, fl: FilFL) -> bool:
@@ -101,21 +100,25 @@ def filters_now(t: int, S_t: Ids, state: State, fl: FilFL) -> bool:
 class _Found:
     """What a filtering came to: S^f, how it was decided, the rewards, and its cost."""
 
+    clients: Sequence[int]
+    """Who was filtered."""
     S_f: tuple[int, ...]
     steps: Sequence[Step]
     R: CountedReward
+    weighed: frozenset[int]
+    """Whose weights the server has, so that R knows them."""
     surrogate: CountedReward | None
-    overruled: str
-    """Why S^f is not what the filter kept; empty where it is."""
     evaluations: int
-    judges: list[int]
-    optimum: float | None
+    notes: list[str]
+    judges: list[int] = field(default_factory=list)
+    optimum: float | None = None
     """The reward of the best subset, where it was looked for."""
 
     def reward(self, subset: Iterable[int]) -> float | None:
         """The reward of a set, for the record. Where clients judge, only what the filter asked anyway: no messages."""
         members = frozenset(subset)
-        return self.R(members) if members and (not self.judges or self.R.knows(members)) else None
+        known = members <= self.weighed and (not self.judges or self.R.knows(members))
+        return self.R(members) if members and known else None
 
     def surrogate_reward(self, subset: Iterable[int]) -> float | None:
         """What the filter went by, where that was not R."""
@@ -124,6 +127,51 @@ class _Found:
 
     def trace(self) -> list[dict[str, Any]]:
         return [{**asdict(step), "client": whole_numbers("filter", [step.client])[0]} for step in self.steps]
+
+
+def by_models(
+    t: int, S_t: Ids, considered: Sequence[int], state: State, fl: FilFL, talk: Conversation, clock: Stopwatch
+) -> tuple[_Found, list[int], dict[int, Admitted]]:
+    """Lines 4-9: all train and send their weights; S^f by what averages well; A_t out of it."""
+    w = talk.train(considered)  # lines 4-8
+    found = client_filtering(t, S_t, considered, w, state, fl, talk, clock)  # line 9
+    return found, talk.select(found.S_f or sorted(w)), w  # line 9: line 17 of Algorithm 2
+
+
+def by_logits(
+    t: int, S_t: Ids, considered: Sequence[int], state: State, fl: FilFL, talk: Conversation, clock: Stopwatch
+) -> tuple[_Found, list[int], dict[int, Admitted]]:
+    """Lines 4-9 without n uploads: all train, keep their weights and send what these say to V; S^f by whose outputs
+    average well; only A_t is asked for weights, and whoever fails to send what it claimed is replaced."""
+    assert fl.logits is not None and fl.filter is not None
+    z = talk.rehearse(considered)  # lines 4-8
+    evaluations, notes = 0, []
+    while True:
+        with clock("filter"):
+            clients = [k for k in considered if k in z]
+            R = fl.logits.reward(z, state.w, talk.rows()) if clients else None
+            filtering, found = _filtered(t, clients, R, fl)  # line 9
+        evaluations = max(evaluations, R.evaluations if R else 0)
+        A_t, w, failed = talk.cast(sorted(found[0] or z))  # line 9: line 17 of Algorithm 2
+        if w or not failed:
+            break
+        # What the filter went by was not so.
+        notes.append(f"none of {len(failed)} chosen clients sent what it claimed: filtered again without them")
+        z = {k: says for k, says in z.items() if k not in failed}
+    return (
+        _Found(
+            clients=clients,
+            S_f=tuple(sorted(found[0] - failed)),
+            steps=filtering.trace,
+            R=fl.reward({k: update.weights.vector for k, update in w.items()}, state.w, None),
+            weighed=frozenset(w),
+            surrogate=R,
+            evaluations=evaluations + talk.checks,
+            notes=[*notes, *_notes(clients, found[0], found[0])],
+        ),
+        A_t,
+        w,
+    )
 
 
 def client_filtering(
@@ -137,15 +185,13 @@ def client_filtering(
     clock: Stopwatch,
 ) -> _Found:
     """Line 9: Algorithm 2 over the clients whose weights came through, in the order of Shuffle(S_t)."""
-    assert fl.filter is not None
     with clock("filter"):
         clients = [k for k in considered if k in w]
         loss, judges = fl.judge(fl.seed, t, S_t, talk) if fl.judge else (None, [])
         weights = {k: w[k].weights.vector for k in clients}
         R = fl.reward(weights, state.w, loss)
         surrogate = fl.surrogate(weights, state.w) if fl.surrogate and clients else None
-        filtering = fl.filter(clients, surrogate or R, stream(fl.seed, t, "filter")) if clients else Filtering(kept=())
-        found = _sets_of(filtering, clients)
+        filtering, found = _filtered(t, clients, surrogate or R, fl)
         S_f = verified(found, clients, R, fl.verify) if fl.verify else found[0]
     # Before anything that only the record wants.
     evaluations = R.evaluations + (surrogate.evaluations if surrogate else 0)
@@ -154,15 +200,33 @@ def client_filtering(
         with clock("optimum"):
             optimum = R(_sets_of(opt(clients, R), clients)[0])
     return _Found(
+        clients=clients,
         S_f=tuple(sorted(S_f)),
         steps=filtering.trace,
         R=R,
+        weighed=frozenset(clients),
         surrogate=surrogate,
-        overruled="" if S_f == found[0] else f"verified: {len(S_f)} clients instead of the {len(found[0])} filtered",
         evaluations=evaluations,
+        notes=_notes(clients, S_f, found[0]),
         judges=judges,
         optimum=optimum,
     )
+
+
+def _filtered(
+    t: int, clients: Sequence[int], goes_by: CountedReward | None, fl: FilFL
+) -> tuple[Filtering, list[frozenset[int]]]:
+    """What the filter decided; and as sets, what it kept and its runners-up."""
+    assert fl.filter is not None
+    if not clients or goes_by is None:
+        return Filtering(kept=()), [frozenset()]
+    filtering = fl.filter(clients, goes_by, stream(fl.seed, t, "filter"))
+    return filtering, _sets_of(filtering, clients)
+
+
+def _notes(clients: Sequence[int], S_f: frozenset[int], kept: frozenset[int]) -> list[str]:
+    notes = [] if S_f == kept else [f"verified: {len(S_f)} clients instead of the {len(kept)} filtered"]
+    return notes if S_f or not clients else [*notes, "the filter kept nobody: chosen from all that trained"]
 
 
 def filtering_gap(w: Mapping[int, Admitted], S_f: Sequence[int], fl: FilFL) -> dict[str, float]:
@@ -194,10 +258,10 @@ def still_here(S_f: Sequence[int], S_t: Ids) -> tuple[int, ...]:
     return tuple(k for k, here in zip(S_f, among(S_f, S_t), strict=True) if here)
 
 
-def _why_nobody(S_t: Ids, w: Mapping[int, Admitted], asked: Sequence[int]) -> str:
+def _why_nobody(S_t: Ids, came: Collection[int], asked: Sequence[int]) -> str:
     if not len(S_t):
         return "nobody is available"
-    return "every update was refused" if asked and not w else "nobody could be selected"
+    return "every update was refused" if asked and not came else "nobody could be selected"
 
 
 def _mean(values: Sequence[float]) -> float | None:

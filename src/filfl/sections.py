@@ -17,6 +17,15 @@ class FilterOptions:
     verify: Whole = 0
     """With the ensemble: how many of the sets that the filter found are judged by their averaged weights, beside
     keeping all; the best of them is S^f. 0 trusts the ensemble."""
+    transport: Literal["models", "logits"] = "models"
+    """What clients send in a filter round: what they trained to, or, for the ensemble, only what that says to the
+    filtering set, whose inputs are public then; those who are chosen send their weights afterwards (docs/logits.md)."""
+    precision: Literal["float32", "float16", "int8"] = "float32"
+    """Of the logits that are sent: 4, 2 or 1 byte each (int8: and 4 a sample)."""
+    part: Count | None = None
+    """How many samples of the filtering set the logits of a round are about, others in every round; unset is all."""
+    top: Count | None = None
+    """Of how many classes a sample the logits say something, the most likely ones; unset is all."""
     data: Literal["server", "file", "variable", "federated"] = "server"
     """On what: samples that the server holds; those of a file (`path`); the validation data of a random client,
     another in every filtering; or the training data of every available client, weighted by its size, for which every
@@ -35,6 +44,32 @@ class FilterOptions:
     optimum: bool = False
     """Whether every filter round also tries all subsets, so that its record says how good the best one is
     (`reward_optimum`). Of at most 20 clients; it changes nothing else and is not counted in `evaluations`."""
+
+    def contradictions_of_transport(self) -> list[str]:
+        """What `transport` cannot go together with."""
+        if self.transport == "models":
+            given = {"precision": self.precision != "float32", "part": self.part, "top": self.top}
+            return [
+                f'filter.{option} is about logits that are sent: set filter.transport to "logits", or take it away'
+                for option, there in given.items()
+                if there
+            ]
+        logits, problems = 'filter.transport = "logits"', []
+        if self.reward != "ensemble":
+            problems.append(f'{logits} goes by the ensemble of the clients\' outputs: write filter.reward = "ensemble"')
+        if self.verify:
+            problems.append(
+                f"{logits} leaves the server without the weights to verify sets by (got filter.verify = "
+                f'{self.verify}): set filter.verify to 0, or filter.transport to "models"'
+            )
+        if self.optimum:
+            problems.append(
+                f"{logits} leaves the server without the weights to judge all subsets by: take filter.optimum away, or "
+                'set filter.transport to "models"'
+            )
+        if self.part and self.size and self.part > self.size:
+            problems.append(f"filter.part must be between 1 and filter.size = {self.size} (got {self.part})")
+        return problems
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,17 +1,23 @@
 """What the server is given, what it carries from round to round, and what it writes down."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from filfl.aggregation import Aggregation, ServerState
 from filfl.availability import Availability
-from filfl.clients import Clients, Job
+from filfl.availability.base import Ids
+from filfl.clients import Clients, Failure, Job, Sheet
+from filfl.evaluation import Samples
 from filfl.filtering import Filter
 from filfl.filtering.judges import Judge, LossOf
-from filfl.filtering.when import START, Past
+from filfl.filtering.when import NOBODY, START, Past
+from filfl.logits import Form
+from filfl.rng import stream
 from filfl.selection import Selects
 from filfl.weights import Layout, Weights
 
@@ -26,6 +32,41 @@ class CountedReward(Protocol):
     def knows(self, subset: frozenset[int], /) -> bool:
         """Whether the reward of this set costs nothing more."""
         ...
+
+
+@dataclass(frozen=True)
+class Handed:
+    """Who was sent V, and which V that was."""
+
+    digest: str = ""
+    to: Ids = field(default_factory=lambda: NOBODY)
+
+
+@dataclass(frozen=True)
+class ByLogits:
+    """What filter rounds require in which clients keep their weights and send what these say to V."""
+
+    V: Samples
+    """Without targets: it is public."""
+    digest: str
+    outputs: tuple[int, ...]
+    """The shape of what a model says to one sample."""
+    form: Form
+    part: int | None
+    """How many samples of V a round goes by; None is all of them."""
+    says: Callable[[Sequence[Weights], Samples], list[Tensor | Failure]]
+    """(weights, samples) -> what each of these models says to them"""
+    reward: Callable[[Mapping[int, Tensor], Weights, Tensor | None], CountedReward]
+    """(outputs of the clients, w_t, which samples of V) -> what the filter goes by"""
+
+    def sheet(self, seed: int, t: int, ids: Sequence[int], handed: Handed) -> Sheet:
+        """What these clients are asked in round t."""
+        m, rows = len(self.V), None
+        if self.part is not None and self.part < m:
+            rows = torch.from_numpy(np.sort(stream(seed, t, "part-of-V").permutation(m)[: self.part]))
+        has = set(handed.to.tolist()) if handed.digest == self.digest else set()
+        shape = (m if rows is None else len(rows), *self.outputs)
+        return Sheet(self.V, self.digest, frozenset(ids) - has, rows, shape, self.form)
 
 
 @dataclass(frozen=True)
@@ -53,6 +94,8 @@ class FilFL:
     aggregation: Aggregation
     surrogate: Callable[[Mapping[int, Tensor], Weights], CountedReward] | None = None
     """(trained weights of the clients, w_t) -> what the filter goes by instead of R; None is R itself"""
+    logits: ByLogits | None = None
+    """Where filter rounds move logits instead of models."""
     verify: int = 0
     """How many of the sets found on the surrogate are judged by R, beside keeping all."""
     optimum: bool = False
@@ -73,7 +116,9 @@ class State:
     memory: ServerState = field(default_factory=dict)
     """What the aggregation remembers."""
     latest: Mapping[int, Tensor] = field(default_factory=dict)
-    """How each client last changed the model, where the selection goes by that."""
+    """How each client last changed the model, or what it said to V, where the selection goes by that."""
+    handed: Handed = Handed()
+    """Who has V, where filter rounds move logits."""
 
 
 MOST_LISTED = 10_000
@@ -102,7 +147,8 @@ class Record:
     reward_all: float | None
     reward_filtered: float | None
     reward_selected: float | None
-    """Of the selected as a set: a client that was drawn twice counts once here."""
+    """Of the selected as a set: a client that was drawn twice counts once here. Where rounds move logits, the server
+    knows true rewards only of sets whose weights were uploaded: mostly of this one alone."""
     reward_optimum: float | None
     """The best of all subsets, where it was looked for."""
     surrogate_all: float | None
@@ -110,7 +156,8 @@ class Record:
     surrogate_selected: float | None
     """What the surrogate says of the same three sets, where the filter went by one."""
     evaluations: int
-    """Inferences over the filtering dataset that the filter needed."""
+    """Inferences over the filtering dataset that the filter needed, by the server or, with logits, by clients; with
+    logits also one for every upload that was checked."""
     uplink_bytes: int
     downlink_bytes: int
     trace: list[dict[str, Any]]

@@ -2,14 +2,17 @@
 
 import math
 import numbers
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
 
 from filfl.aggregation.base import Admitted
-from filfl.clients import Failure, Update
+from filfl.clients import Failure, Rehearsed, Sheet, Update
 from filfl.weights import Layout, Mismatch, Weights
 
+Passed = TypeVar("Passed")
 MOST_EXAMPLES = 10**9
 """A client that claims more would, averaged by examples, replace the model by its own."""
 
@@ -18,11 +21,32 @@ def guard(
     answers: Mapping[int, Update | Failure], layout: Layout, device: torch.device
 ) -> tuple[dict[int, Admitted], dict[int, str]]:
     """The updates that may be averaged, on the server's device, and for every other client the reason against it."""
-    admitted: dict[int, Admitted] = {}
+    return _each(answers, lambda answer: _admit(answer, layout, device))
+
+
+def guard_logits(
+    answers: Mapping[int, Rehearsed | Failure], sheet: Sheet, device: torch.device
+) -> tuple[dict[int, Tensor], dict[int, str]]:
+    """The logits that a filter may go by, on the server's device, and for every other client the reason against it."""
+
+    def hear(answer: Rehearsed) -> Tensor:
+        if not isinstance(answer, Rehearsed):
+            raise Mismatch(f"the answer is a {type(answer).__name__}")
+        _num_examples(answer.num_examples)
+        float(answer.train_loss)
+        return sheet.form.unpack(answer.logits, sheet.shape, device)
+
+    return _each(answers, hear)
+
+
+def _each(answers: Mapping[int, Any], admit: Callable[[Any], Passed]) -> tuple[dict[int, Passed], dict[int, str]]:
+    admitted: dict[int, Passed] = {}
     refused: dict[int, str] = {}
     for k, answer in answers.items():
         try:
-            admitted[k] = _admit(answer, layout, device)
+            if isinstance(answer, Failure):
+                raise Mismatch(answer.reason)
+            admitted[k] = admit(answer)
         except Mismatch as reason:
             refused[k] = str(reason)
         except Exception as error:  # whatever a client sends, it costs only itself
@@ -30,9 +54,13 @@ def guard(
     return admitted, refused
 
 
-def _admit(answer: Update | Failure, layout: Layout, device: torch.device) -> Admitted:
-    if isinstance(answer, Failure):
-        raise Mismatch(answer.reason)
+def _num_examples(n: Any) -> int:
+    if isinstance(n, bool) or not isinstance(n, numbers.Integral) or not 1 <= int(n) <= MOST_EXAMPLES:
+        raise Mismatch(f"the number of examples must be a whole number between 1 and {MOST_EXAMPLES:,} (got {n!r})")
+    return int(n)
+
+
+def _admit(answer: Update, layout: Layout, device: torch.device) -> Admitted:
     weights = answer.weights if isinstance(answer.weights, Weights) else layout.flatten(answer.weights)
     if tuple(weights.vector.shape) != (layout.num_floats,):
         raise Mismatch(f"the weights have shape {tuple(weights.vector.shape)} instead of ({layout.num_floats},)")
@@ -45,8 +73,6 @@ def _admit(answer: Update | Failure, layout: Layout, device: torch.device) -> Ad
         where = int((~finite).nonzero()[0])
         entry = next(e for e in layout.entries if not e.integer and e.start <= where < e.stop)
         raise Mismatch(f"{entry.name} has a value that is not finite ({float(weights.vector[where])})")
-    n = answer.num_examples
-    if isinstance(n, bool) or not isinstance(n, numbers.Integral) or not 1 <= n <= MOST_EXAMPLES:
-        raise Mismatch(f"the number of examples must be a whole number between 1 and {MOST_EXAMPLES:,} (got {n!r})")
+    n = _num_examples(answer.num_examples)
     on_device = Weights(weights.vector.to(device), weights.integers.to(device))
-    return Admitted(on_device, int(n), float(answer.train_loss), answer.message)
+    return Admitted(on_device, n, float(answer.train_loss), answer.message)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from filfl.aggregation.guard import MOST_EXAMPLES
 from filfl.availability.base import Ids
-from filfl.clients import Failure, Job, Split, Update
+from filfl.clients import Failure, Job, Rehearsed, Sheet, Split, Update
 from filfl.errors import RunError
 from filfl.flower.inner import Inner
 from filfl.flower.queries import GRADIENT, HELLO, LOSS
@@ -29,6 +29,7 @@ LONGEST = 200
 """Characters of a node's own words that a record keeps."""
 GROWTH = 10
 """A node that claims so many times the examples that it first said is refused: it would take over the average."""
+NO_LOGITS = Failure("nodes cannot answer with logits")
 LOSS_NAMES = ("train_loss", "train-loss", "loss")
 """What clients call their train loss."""
 
@@ -162,6 +163,12 @@ class GridClients:
             return to_gradient(one(reply.content.array_records, "arrays"), self._layout)
 
         return self._by_client(ids, self._query(ids, GRADIENT, weights, "train"), gradient)
+
+    def rehearse(self, ids: Sequence[int], weights: Weights, job: Job, sheet: Sheet) -> dict[int, Rehearsed | Failure]:
+        return dict.fromkeys(ids, NO_LOGITS)
+
+    def upload(self, ids: Sequence[int], round: int) -> dict[int, Update | Failure]:
+        return dict.fromkeys(ids, NO_LOGITS)
 
     def num_examples(self, ids: AnyIds) -> NDArray[np.int64]:
         return np.array([self._roster.examples_of(int(k)) for k in ids], dtype=np.int64)

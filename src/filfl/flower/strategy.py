@@ -118,6 +118,8 @@ class FilFL(Strategy):
                 f'filter.name = "{options.name}" needs evaluate: a function (arrays) -> loss on a filtering set of the '
                 "server's, or a filfl.flower.FilteringSet"
             )
+        if options.transport == "logits":
+            raise ConfigError('filter.transport = "logits" is for simulations: set it to "models" for a federation')
         if options.reward == "ensemble" and not isinstance(self._evaluate, FilteringSet):
             raise ConfigError('filter.reward = "ensemble" needs evaluate to be a filfl.flower.FilteringSet')
         if identity not in ("auto", "node", "partition"):

@@ -18,7 +18,7 @@ from torch import Tensor
 from filfl.availability.base import Ids
 from filfl.filtering.when import Past
 from filfl.runs.files import sha256, to_json, write_whole
-from filfl.server import State
+from filfl.server import Handed, State
 from filfl.weights import Weights
 
 FORMAT = 2
@@ -43,6 +43,7 @@ def save(folder: Path, saved: Saved, fingerprint: str) -> None:
     state = saved.state
     tensors = {"w.vector": state.w.vector, "w.integers": state.w.integers}
     tensors |= {"past.previous": _bits(state.past.previous), "past.seen": _bits(state.past.seen)}
+    tensors |= {"handed.to": _bits(state.handed.to)} if state.handed.digest else {}
     tensors |= {f"memory.{name}": value for name, value in state.memory.items()}
     tensors |= {f"latest.{k}": value for k, value in state.latest.items()}
     payload = safetensors.torch.save({name: value.detach().cpu().contiguous() for name, value in tensors.items()})
@@ -52,6 +53,7 @@ def save(folder: Path, saved: Saved, fingerprint: str) -> None:
         "round": saved.t,
         "S_f": list(state.S_f),
         "filtered_at": state.past.filtered_at,
+        **({"V": state.handed.digest} if state.handed.digest else {}),
         "records_bytes": saved.records_bytes,
         "records_sha256": saved.records_sha256,
         "tensors_sha256": sha256(payload),
@@ -102,6 +104,7 @@ def _load(folder: Path, t: int, fingerprint: str, device: torch.device) -> Saved
         ),
         memory=_named(tensors, "memory."),
         latest={int(k): value for k, value in _named(tensors, "latest.").items()},
+        handed=Handed(facts["V"], _ids(tensors["handed.to"])) if "V" in facts else Handed(),
     )
     return Saved(t, state, int(facts["records_bytes"]), str(facts["records_sha256"]))
 

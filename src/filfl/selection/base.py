@@ -33,6 +33,11 @@ class Ask(Protocol):
         """How each client last changed the model; zero for one that has not trained yet."""
         ...
 
+    def predictions(self, ids: AnyIds) -> Mapping[int, Tensor]:
+        """What each client's model said to V in the last filtering, where filter rounds move logits; zero for one that
+        was not part of it."""
+        ...
+
     def num_examples(self, ids: AnyIds) -> NDArray[np.int64]:
         """How many training examples each client has, in the order of the ids."""
         ...
@@ -56,6 +61,11 @@ class Selection(ABC):
     @property
     def wants_updates(self) -> bool:
         """Whether the server must remember how each client last changed the model."""
+        return False
+
+    @property
+    def wants_predictions(self) -> bool:
+        """Whether the server must remember what the clients said to V."""
         return False
 
     @abstractmethod

@@ -27,16 +27,23 @@ class DivFL(Selection):
 
     `of = "gradients"` asks every client of the pool for its gradient at the current model. `of = "updates"` costs
     no message: the server goes by how each client last changed the model, zero for one that has not trained.
+    `of = "predictions"`, for `filter.transport = "logits"`: by what the clients' models said to V when they were last
+    filtered, which costs no message either.
     """
 
-    of: Literal["gradients", "updates"] = "gradients"
+    of: Literal["gradients", "updates", "predictions"] = "gradients"
 
     @property
     def wants_updates(self) -> bool:
         return self.of == "updates"
 
+    @property
+    def wants_predictions(self) -> bool:
+        return self.of == "predictions"
+
     def __call__(self, pool: Ids, k: int, ask: Ask, rng: np.random.Generator) -> Sequence[int]:
-        vectors = ask.gradients(pool) if self.of == "gradients" else ask.updates(pool)
+        known = {"gradients": ask.gradients, "updates": ask.updates, "predictions": ask.predictions}
+        vectors = known[self.of](pool)
         # Shuffled, so that clients about whom the same is known (nothing, at first) are chosen by chance.
         ids = [int(i) for i in rng.permutation(sorted(vectors))]
         if not ids:

@@ -9,20 +9,20 @@ from torch import Tensor
 
 from filfl.attacks import Attack
 from filfl.availability.base import Ids
-from filfl.clients import Clients, Failure, Job, Split, Update
+from filfl.clients import Failure, Job, Learners, Split, Update
 from filfl.selection.base import AnyIds
 from filfl.weights import Layout, Weights
 
 
 class AttackedClients:
-    """The `Clients` door with an attack in it: bad clients train, lie about what they trained to, and answer every
+    """Learners with an attack in front of them: bad clients train, lie about what they trained to, and answer every
     other question honestly.
 
     They lie about the weights that SGD trains. BatchNorm statistics are sent as they are: with a negative variance a
     model computes nothing at all, and an attack wants to be averaged.
     """
 
-    def __init__(self, clients: Clients, layout: Layout, attack: Attack, bad: Ids) -> None:
+    def __init__(self, clients: Learners, layout: Layout, attack: Attack, bad: Ids) -> None:
         self._clients = clients
         self._layout = layout
         self._attack = attack

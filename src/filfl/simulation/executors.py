@@ -6,7 +6,7 @@ from typing import Literal
 
 from torch import nn
 
-from filfl.clients import Clients, Job
+from filfl.clients import Job, Learners
 from filfl.config import Config
 from filfl.data import FederatedData
 from filfl.errors import ConfigError
@@ -38,7 +38,7 @@ def open_clients(
     job: Job,
     workers: int,
     say: Callable[[str], None],
-) -> Iterator[Clients]:
+) -> Iterator[Learners]:
     """The simulated clients of a run, as `execution` says, for as long as the run takes.
 
     `build` makes another network like `net`, in this process or in another; `job` is that of any round.
@@ -49,7 +49,7 @@ def open_clients(
         raise ConfigError(f"execution.memory is a limit for the CPU, and this run is on {net.device}: take it away")
     mode = choose(config, data, net, loss, job, workers) if options.mode == "auto" else options.mode
     reason = why_not_batched(data, net, loss, job) if options.mode == "vectorized" else None
-    clients: Clients | None = None
+    clients: Learners | None = None
     with ExitStack() as opened:
         if mode == "vectorized" and not reason:
             clients = opened.enter_context(closing(VectorizedClients(data, net, loss, workers)))

@@ -1,14 +1,17 @@
 """The rewards of a run: the true one, and what `filter.reward` puts in its place for the filter."""
 
-from collections.abc import Callable, Mapping
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
 
 from torch import Tensor
 
+from filfl.clients import Failure
 from filfl.evaluation import Loss, Samples, mean_loss, outputs
 from filfl.filtering.judges import LossOf
 from filfl.filtering.reward import AverageReward
+from filfl.logits import Form
 from filfl.sections import FilterOptions
-from filfl.server import CountedReward
+from filfl.server import ByLogits, CountedReward
 from filfl.simulation.inference import Inference
 from filfl.weights import Weights
 
@@ -37,7 +40,7 @@ def make_surrogate(
     options: FilterOptions, inference: Inference, filter_set: Samples, loss: Loss
 ) -> Callable[[Mapping[int, Tensor], Weights], CountedReward] | None:
     """What `FilFL.surrogate` asks for."""
-    if options.reward == "average":
+    if options.reward == "average" or options.transport == "logits":
         return None
 
     def surrogate(trained: Mapping[int, Tensor], w_t: Weights) -> CountedReward:
@@ -50,6 +53,55 @@ def make_surrogate(
         return EnsembleReward(answers, filter_set.y, loss, empty)
 
     return surrogate
+
+
+def make_by_logits(options: FilterOptions, inference: Inference, filter_set: Samples, loss: Loss) -> ByLogits | None:
+    """What `FilFL.logits` asks for."""
+    if options.transport == "models" or options.name == "none":
+        return None
+    V = filter_set.without_targets()
+
+    def says(weights: Sequence[Weights], samples: Samples) -> list[Tensor | Failure]:
+        return says_to(inference, weights, samples)
+
+    def reward(answers: Mapping[int, Tensor], w_t: Weights, rows: Tensor | None) -> CountedReward:
+        part = filter_set if rows is None else filter_set.at(rows)
+        empty = None
+        if options.empty == "global":
+            with inference.network() as net:
+                empty = outputs(net, w_t, part)
+        return EnsembleReward(answers, part.y, loss, empty)
+
+    with inference.network() as net:
+        one = outputs(net, net.weights(), V.part(0, 1))
+    return ByLogits(
+        V=V,
+        digest=digest_of(V),
+        outputs=tuple(one.shape[1:]),
+        form=Form(options.precision, options.top),
+        part=options.part,
+        says=says,
+        reward=reward,
+    )
+
+
+def says_to(inference: Inference, weights: Sequence[Weights], samples: Samples) -> list[Tensor | Failure]:
+    """What each of these models says to the samples; why it cannot, where it raises."""
+
+    def run(each: Weights) -> Tensor | Failure:
+        try:
+            with inference.network() as net:
+                return outputs(net, each, samples)
+        except Exception as error:
+            return Failure(f"its model raised {type(error).__name__} on V: {error}")
+
+    return inference.each(run, weights)
+
+
+def digest_of(V: Samples) -> str:
+    """The name of a public V: a hash of its inputs."""
+    x = V.x.cpu().contiguous()
+    return hashlib.sha256(f"{x.dtype} {list(x.shape)} ".encode() + x.numpy().tobytes()).hexdigest()
 
 
 class EnsembleReward:

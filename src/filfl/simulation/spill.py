@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from filfl.clients import Clients, Failure, Job, Split, Update
+from filfl.clients import Failure, Job, Learners, Split, Update
 from filfl.errors import RunError
 from filfl.selection.base import AnyIds
 from filfl.weights import Layout, Weights
@@ -23,7 +23,7 @@ class SpillingClients:
     the file's pages as they are needed and drops them when memory is short.
     """
 
-    def __init__(self, clients: Clients, layout: Layout, most_bytes: float, half: bool) -> None:
+    def __init__(self, clients: Learners, layout: Layout, most_bytes: float, half: bool) -> None:
         self._clients = clients
         self._layout = layout
         self._at_a_time = max(1, int(most_bytes // (layout.num_floats * layout.dtype.itemsize)))
