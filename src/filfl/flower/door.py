@@ -16,7 +16,9 @@ from filfl.aggregation.guard import MOST_EXAMPLES
 from filfl.availability.base import Ids
 from filfl.clients import Failure, Job, Rehearsed, Sheet, Split, Update
 from filfl.errors import RunError
+from filfl.flower.by_logits import logits_of, questions, refusal, upload_question
 from filfl.flower.inner import Inner
+from filfl.flower.keeping import NO_V
 from filfl.flower.queries import GRADIENT, HELLO, LOSS
 from filfl.flower.records import one, to_arrays, to_gradient
 from filfl.flower.roster import Roster
@@ -29,7 +31,6 @@ LONGEST = 200
 """Characters of a node's own words that a record keeps."""
 GROWTH = 10
 """A node that claims so many times the examples that it first said is refused: it would take over the average."""
-NO_LOGITS = Failure("nodes cannot answer with logits")
 LOSS_NAMES = ("train_loss", "train-loss", "loss")
 """What clients call their train loss."""
 
@@ -165,10 +166,37 @@ class GridClients:
         return self._by_client(ids, self._query(ids, GRADIENT, weights, "train"), gradient)
 
     def rehearse(self, ids: Sequence[int], weights: Weights, job: Job, sheet: Sheet) -> dict[int, Rehearsed | Failure]:
-        return dict.fromkeys(ids, NO_LOGITS)
+        new = frozenset(self._roster.node_of(k) for k in sheet.new.intersection(ids))
+        answers = self._rehearse([self._roster.node_of(k) for k in ids], weights, job, sheet, new)
+        # A node that was started anew has lost what it was sent before: asked again, with V.
+        lost = [node for node, answer in answers.items() if _says(answer) == NO_V]
+        if lost:
+            answers |= self._rehearse(lost, weights, job, sheet, frozenset(lost))
+
+        def read(k: int, reply: Message) -> Rehearsed:
+            if said := refusal(reply):
+                raise Mismatch(said)
+            logits = logits_of(reply)
+            n, train_loss = self._metrics_of(k, reply)
+            return Rehearsed(logits, n, train_loss)
+
+        return self._by_client(ids, answers, read)
+
+    def _rehearse(
+        self, nodes: Sequence[int], weights: Weights, job: Job, sheet: Sheet, with_V: frozenset[int]
+    ) -> dict[int, Message | Failure]:
+        plain = self._inner.train_messages(job.round, self.arrays(weights), self._train_config, nodes, self._grid)
+        # Who is chosen is asked once more in this round, each time with the same deadline.
+        until = time.time() + 3 * self._patience.answer
+        return self._ask(questions(plain, sheet, with_V, job.round, until))
 
     def upload(self, ids: Sequence[int], round: int) -> dict[int, Update | Failure]:
-        return dict.fromkeys(ids, NO_LOGITS)
+        def read(k: int, reply: Message) -> Update:
+            if said := refusal(reply):
+                raise Mismatch(said)
+            return self._update(k, reply)
+
+        return self._by_client(ids, self._ask([upload_question(self._roster.node_of(k), round) for k in ids]), read)
 
     def num_examples(self, ids: AnyIds) -> NDArray[np.int64]:
         return np.array([self._roster.examples_of(int(k)) for k in ids], dtype=np.int64)
@@ -190,8 +218,13 @@ class GridClients:
         return usable
 
     def _update(self, k: int, reply: Message) -> Update:
-        metrics = one(reply.content.metric_records, "metrics")
+        n, train_loss = self._metrics_of(k, reply)
         arrays = one(reply.content.array_records, "arrays")
+        return Update({name: array.numpy() for name, array in arrays.items()}, n, train_loss, message=reply)
+
+    def _metrics_of(self, k: int, reply: Message) -> tuple[int, float]:
+        """The number of examples and the train loss that came with an answer."""
+        metrics = one(reply.content.metric_records, "metrics")
         if self._inner.weighted_by not in metrics:
             raise Mismatch(f"the metrics have no {self._inner.weighted_by}")
         n = _count(metrics[self._inner.weighted_by], self._most_examples)
@@ -199,8 +232,7 @@ class GridClients:
             raise Mismatch(f"it claims {n:,} examples, and said {first:,} at first")
         self._roster.learn(k, n)
         loss = next((metrics[name] for name in LOSS_NAMES if name in metrics), math.nan)
-        weights = {name: array.numpy() for name, array in arrays.items()}
-        return Update(weights, n, float(loss) if isinstance(loss, int | float) else math.nan, message=reply)
+        return n, float(loss) if isinstance(loss, int | float) else math.nan
 
     # Messages.
 
@@ -249,6 +281,10 @@ class GridClients:
             except Exception as error:  # whatever a node sends, it costs only itself
                 result[k] = Failure(f"the answer cannot be read ({type(error).__name__}: {_short(str(error))})")
         return result
+
+
+def _says(answer: Message | Failure) -> str | None:
+    return None if isinstance(answer, Failure) else refusal(answer)
 
 
 def _count(value: Any, most: int) -> int:
