@@ -25,6 +25,10 @@ class Node:
     name: str = ""
     asked: list[str] = field(default_factory=list)
     """The types of the messages that it got."""
+    got: list[set[str]] = field(default_factory=list)
+    """The records in them."""
+    state: RecordDict = field(default_factory=RecordDict)
+    """What it keeps from message to message."""
 
 
 @dataclass
@@ -72,6 +76,7 @@ class MemoryGrid(Grid):
             self.ttls.append(message.metadata.ttl)
             node = self.nodes[message.metadata.dst_node_id]
             node.asked.append(message.metadata.message_type)
+            node.got.append(set(message.content))
             answer = self._answer(node, message) if node.connected else None
             if answer is not None:
                 replies.append(answer)
@@ -82,7 +87,7 @@ class MemoryGrid(Grid):
             run_id=1,
             node_id=message.metadata.dst_node_id,
             node_config=node.config,
-            state=RecordDict(),
+            state=node.state,
             run_config=node.run_config,
         )
         try:

@@ -34,9 +34,9 @@ def batches(context: Context) -> list[dict[str, torch.Tensor]]:
     return [{"img": x[i : i + 10], "label": y[i : i + 10]} for i in range(0, len(x), 10)]
 
 
-def plain_app(make: Callable[[], nn.Module] = new_net) -> ClientApp:
-    """A ClientApp that has never heard of filfl."""
-    app = ClientApp()
+def plain_app(make: Callable[[], nn.Module] = new_net, app: ClientApp | None = None) -> ClientApp:
+    """A ClientApp that has never heard of filfl; or one that has, with the same functions."""
+    app = app or ClientApp()
 
     @app.train()
     def train(message: Message, context: Context) -> Message:

@@ -10,7 +10,8 @@ if find_spec("flwr") is None:
     raise ImportError("filfl.flower needs Flower: pip install 'filfl[flower]'")
 
 from filfl.flower.filtering_set import FilteringSet
+from filfl.flower.keeping import keep_weights
 from filfl.flower.queries import add_queries
 from filfl.flower.strategy import FilFL
 
-__all__ = ["FilFL", "FilteringSet", "add_queries"]
+__all__ = ["FilFL", "FilteringSet", "add_queries", "keep_weights"]

@@ -16,7 +16,10 @@ from filfl.aggregation.guard import MOST_EXAMPLES
 from filfl.availability.base import Ids
 from filfl.clients import Failure, Job, Rehearsed, Sheet, Split, Update
 from filfl.errors import RunError
+from filfl.flower.by_logits import logits_of, questions, refusal, upload_question
 from filfl.flower.inner import Inner
+from filfl.flower.keeping import NO_V
+from filfl.flower.mail import Mail, short
 from filfl.flower.queries import GRADIENT, HELLO, LOSS
 from filfl.flower.records import one, to_arrays, to_gradient
 from filfl.flower.roster import Roster
@@ -25,11 +28,8 @@ from filfl.weights import Layout, Mismatch, Weights
 
 Answer = TypeVar("Answer")
 
-LONGEST = 200
-"""Characters of a node's own words that a record keeps."""
 GROWTH = 10
 """A node that claims so many times the examples that it first said is refused: it would take over the average."""
-NO_LOGITS = Failure("nodes cannot answer with logits")
 LOSS_NAMES = ("train_loss", "train-loss", "loss")
 """What clients call their train loss."""
 
@@ -77,14 +77,13 @@ class GridClients:
         self._patience, self._manners, self._train_config = patience, manners, train_config
         self._most_examples, self._sleep = most_examples, sleep
         self._sent: tuple[Weights, ArrayRecord] | None = None
-        self._remarks: list[str] = []
+        self._mail = Mail(grid, patience.answer)
         self._answered_hello = False
         self.round = 0
 
     def remarks(self) -> list[str]:
         """What happened in this round that no client is to blame for; said once."""
-        said, self._remarks = self._remarks, []
-        return said
+        return self._mail.remarks()
 
     def arrays(self, weights: Weights) -> ArrayRecord:
         """Weights as a record; made once, however many messages carry them."""
@@ -116,7 +115,7 @@ class GridClients:
             if self._manners.by_partition and partition is not None:
                 name = f"partition-{partition}"
                 if not self._roster.take_place(node, partition, connected, name, num_examples):
-                    self._remarks.append(f"node {node} says that it is partition {partition}, which is taken: left out")
+                    self._mail.remark(f"node {node} says that it is partition {partition}, which is taken: left out")
                 continue
             self._roster.add(node, names[node], num_examples)
         self._roster.save()
@@ -126,7 +125,7 @@ class GridClients:
         messages = [Message(RecordDict(), node, f"{MessageType.QUERY}.{HELLO}") for node in nodes]
         said: dict[int, tuple[int | None, int]] = {}
         failed = ""
-        for node, answer in self._ask(messages).items():
+        for node, answer in self._mail.ask(messages).items():
             if isinstance(answer, Failure):
                 failed = answer.reason
                 continue
@@ -150,7 +149,7 @@ class GridClients:
     def train(self, ids: Sequence[int], weights: Weights, job: Job) -> dict[int, Update | Failure]:
         nodes = [self._roster.node_of(k) for k in ids]
         messages = self._inner.train_messages(job.round, self.arrays(weights), self._train_config, nodes, self._grid)
-        return self._by_client(ids, self._ask(messages), self._update)
+        return self._by_client(ids, self._mail.ask(messages), self._update)
 
     def losses(self, ids: Sequence[int], weights: Weights, split: Split) -> dict[int, float | Failure]:
         def loss(k: int, reply: Message) -> float:
@@ -165,10 +164,39 @@ class GridClients:
         return self._by_client(ids, self._query(ids, GRADIENT, weights, "train"), gradient)
 
     def rehearse(self, ids: Sequence[int], weights: Weights, job: Job, sheet: Sheet) -> dict[int, Rehearsed | Failure]:
-        return dict.fromkeys(ids, NO_LOGITS)
+        new = frozenset(self._roster.node_of(k) for k in sheet.new.intersection(ids))
+        answers = self._rehearse([self._roster.node_of(k) for k in ids], weights, job, sheet, new)
+        # A node that was started anew has lost what it was sent before: asked again, with V.
+        lost = [node for node, answer in answers.items() if _says(answer) == NO_V]
+        if lost:
+            answers |= self._rehearse(lost, weights, job, sheet, frozenset(lost))
+
+        def read(k: int, reply: Message) -> Rehearsed:
+            if said := refusal(reply):
+                raise Mismatch(said)
+            logits = logits_of(reply)
+            n, train_loss = self._metrics_of(k, reply)
+            return Rehearsed(logits, n, train_loss)
+
+        return self._by_client(ids, answers, read)
+
+    def _rehearse(
+        self, nodes: Sequence[int], weights: Weights, job: Job, sheet: Sheet, with_V: frozenset[int]
+    ) -> dict[int, Message | Failure]:
+        plain = self._inner.train_messages(job.round, self.arrays(weights), self._train_config, nodes, self._grid)
+        # Who is chosen is asked once more in this round, each time with the same deadline.
+        until = time.time() + 3 * self._patience.answer
+        return self._mail.ask(questions(plain, sheet, with_V, job.round, until))
 
     def upload(self, ids: Sequence[int], round: int) -> dict[int, Update | Failure]:
-        return dict.fromkeys(ids, NO_LOGITS)
+        def read(k: int, reply: Message) -> Update:
+            if said := refusal(reply):
+                raise Mismatch(said)
+            return self._update(k, reply)
+
+        return self._by_client(
+            ids, self._mail.ask([upload_question(self._roster.node_of(k), round) for k in ids]), read
+        )
 
     def num_examples(self, ids: AnyIds) -> NDArray[np.int64]:
         return np.array([self._roster.examples_of(int(k)) for k in ids], dtype=np.int64)
@@ -176,7 +204,7 @@ class GridClients:
     def evaluate(self, t: int, ids: Sequence[int], weights: Weights, config: ConfigRecord) -> list[Message]:
         """The answers of these clients to Flower's own evaluation of the model."""
         nodes = [self._roster.node_of(k) for k in ids]
-        answers = self._ask(self._inner.evaluate_messages(t, self.arrays(weights), config, nodes, self._grid))
+        answers = self._mail.ask(self._inner.evaluate_messages(t, self.arrays(weights), config, nodes, self._grid))
         usable = []
         for node, answer in answers.items():
             try:
@@ -186,12 +214,17 @@ class GridClients:
                 _count(metrics[self._inner.weighted_by], self._most_examples)
                 usable.append(answer)
             except (Mismatch, KeyError, TypeError) as error:
-                self._remarks.append(f"client {self._roster.client_of(node)} did not evaluate: {_short(str(error))}")
+                self._mail.remark(f"client {self._roster.client_of(node)} did not evaluate: {short(str(error))}")
         return usable
 
     def _update(self, k: int, reply: Message) -> Update:
-        metrics = one(reply.content.metric_records, "metrics")
+        n, train_loss = self._metrics_of(k, reply)
         arrays = one(reply.content.array_records, "arrays")
+        return Update({name: array.numpy() for name, array in arrays.items()}, n, train_loss, message=reply)
+
+    def _metrics_of(self, k: int, reply: Message) -> tuple[int, float]:
+        """The number of examples and the train loss that came with an answer."""
+        metrics = one(reply.content.metric_records, "metrics")
         if self._inner.weighted_by not in metrics:
             raise Mismatch(f"the metrics have no {self._inner.weighted_by}")
         n = _count(metrics[self._inner.weighted_by], self._most_examples)
@@ -199,42 +232,14 @@ class GridClients:
             raise Mismatch(f"it claims {n:,} examples, and said {first:,} at first")
         self._roster.learn(k, n)
         loss = next((metrics[name] for name in LOSS_NAMES if name in metrics), math.nan)
-        weights = {name: array.numpy() for name, array in arrays.items()}
-        return Update(weights, n, float(loss) if isinstance(loss, int | float) else math.nan, message=reply)
+        return n, float(loss) if isinstance(loss, int | float) else math.nan
 
     # Messages.
 
     def _query(self, ids: Sequence[int], question: str, weights: Weights, split: str) -> dict[int, Message | Failure]:
         content = RecordDict({"arrays": self.arrays(weights), "config": ConfigRecord({"split": split})})
         kind = f"{MessageType.QUERY}.{question}"
-        return self._ask([Message(content, self._roster.node_of(k), kind) for k in ids])
-
-    def _ask(self, messages: Sequence[Message]) -> dict[int, Message | Failure]:
-        """Node -> its answer, for everybody that was asked. Nobody is waited for longer than the deadline."""
-        deadline = self._patience.answer
-        for message in messages:
-            message.metadata.ttl = deadline  # so that nobody works on a question of which nobody wants the answer
-        replies = list(self._grid.send_and_receive(list(messages), timeout=deadline)) if messages else []
-        asked = {message.metadata.message_id: message.metadata.dst_node_id for message in messages}
-        answers: dict[int, Message | Failure] = {}
-        for reply in replies:
-            # A dead node's error comes from the SuperLink, so who it is about is known by the question only.
-            node = asked.get(reply.metadata.reply_to_message_id)
-            if node is None:
-                self._drop(reply, "it answers nothing that was asked now")
-            elif not reply.has_error() and reply.metadata.src_node_id != node:
-                self._drop(reply, f"the question was for node {node}")
-            elif node in answers:
-                self._drop(reply, "it has answered already")
-            elif reply.has_error():
-                answers[node] = Failure(f"error {reply.error.code}: {_short(reply.error.reason or 'no reason given')}")
-            else:
-                answers[node] = reply
-        late = Failure(f"no answer within {deadline:g} s")
-        return {node: answers.get(node, late) for node in asked.values()}
-
-    def _drop(self, reply: Message, why: str) -> None:
-        self._remarks.append(f"an answer from node {reply.metadata.src_node_id} was dropped: {why}")
+        return self._mail.ask([Message(content, self._roster.node_of(k), kind) for k in ids])
 
     def _by_client(
         self, ids: Sequence[int], answers: dict[int, Message | Failure], read: Callable[[int, Message], Answer]
@@ -247,8 +252,12 @@ class GridClients:
             except Mismatch as reason:
                 result[k] = Failure(str(reason))
             except Exception as error:  # whatever a node sends, it costs only itself
-                result[k] = Failure(f"the answer cannot be read ({type(error).__name__}: {_short(str(error))})")
+                result[k] = Failure(f"the answer cannot be read ({type(error).__name__}: {short(str(error))})")
         return result
+
+
+def _says(answer: Message | Failure) -> str | None:
+    return None if isinstance(answer, Failure) else refusal(answer)
 
 
 def _count(value: Any, most: int) -> int:
@@ -256,8 +265,3 @@ def _count(value: Any, most: int) -> int:
     if isinstance(value, list) or not math.isfinite(value) or not 0 < value <= most:
         raise Mismatch(f"the number of examples must be between 1 and {most:,} (got {value!r})")
     return max(1, round(float(value)))
-
-
-def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= LONGEST else line[: LONGEST - 3] + "..."

@@ -40,7 +40,7 @@ from filfl.selection.base import Selection
 from filfl.selection.random import Random
 from filfl.server import CountedReward, State
 from filfl.server import FilFL as Server
-from filfl.simulation.rewards import make_reward, make_surrogate
+from filfl.simulation.rewards import make_by_logits, make_reward, make_surrogate
 from filfl.simulation.setup import one_thread
 from filfl.weights import Layout, Mismatch, Weights
 
@@ -118,8 +118,6 @@ class FilFL(Strategy):
                 f'filter.name = "{options.name}" needs evaluate: a function (arrays) -> loss on a filtering set of the '
                 "server's, or a filfl.flower.FilteringSet"
             )
-        if options.transport == "logits":
-            raise ConfigError('filter.transport = "logits" is for simulations: set it to "models" for a federation')
         if options.reward == "ensemble" and not isinstance(self._evaluate, FilteringSet):
             raise ConfigError('filter.reward = "ensemble" needs evaluate to be a filfl.flower.FilteringSet')
         if identity not in ("auto", "node", "partition"):
@@ -192,13 +190,14 @@ class FilFL(Strategy):
     def _server(self, config: Config, layout: Layout, door: GridClients, average: Averaged, stack: ExitStack) -> Server:
         options = config.filter
         reward: Callable[[Mapping[int, torch.Tensor], Weights, LossOf | None], CountedReward]
-        surrogate = None
+        surrogate = logits = None
         if isinstance(self._evaluate, FilteringSet):
             stack.enter_context(one_thread())  # a judgement is one thread's: its bits do not depend on the machine
             inference = self._evaluate.inference()
             stack.callback(inference.close)
             reward = make_reward(options, inference, self._evaluate.samples, self._evaluate.loss)
             surrogate = make_surrogate(options, inference, self._evaluate.samples, self._evaluate.loss)
+            logits = make_by_logits(options, inference, self._evaluate.samples, self._evaluate.loss)
         else:
             reward = plain_reward(self._evaluate, layout, options.empty == "global")
         return Server(
@@ -218,6 +217,7 @@ class FilFL(Strategy):
             job=lambda t: Job(config.seed, t, PlainFedAvg(), None, None, 1, 1.0),  # the strategy's messages say more
             aggregation=average,
             surrogate=surrogate,
+            logits=logits,
             verify=options.verify,
             optimum=options.optimum,
             remarks=door.remarks,

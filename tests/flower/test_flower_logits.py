@@ -1,0 +1,197 @@
+"""Filter rounds by logits on Flower: clients keep their weights between two messages, and nobody has to be trusted."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import strategy as flower
+from sites import SITES, blobs, federation, initial, new_net, numbers, plain_app
+
+from federation import MemoryGrid
+from filfl.errors import ConfigError
+from filfl.flower import FilFL, FilteringSet, keep_weights
+from filfl.flower.keeping import KEPT, LOGITS, NO_WEIGHTS, V
+from filfl.runs import read_run
+
+ENSEMBLE = {"filter.reward": "ensemble"}
+BY_LOGITS = {**ENSEMBLE, "filter.transport": "logits"}
+
+
+def keeping_app() -> ClientApp:
+    return plain_app(app=ClientApp(mods=[keep_weights(lambda context: new_net())]))
+
+
+def run(grid: MemoryGrid, out: Path, options: dict[str, Any] = BY_LOGITS, rounds: int = 3, **more: Any) -> Any:
+    strategy = FilFL(
+        flower.FedAvg(fraction_evaluate=0.0),
+        k=2,
+        h=2,
+        evaluate=FilteringSet(new_net, *blobs(0)),
+        options=options,
+        out=out,
+        **{"filter": "local-search", **more},
+    )
+    return strategy.start(grid, initial(), num_rounds=rounds, timeout=30.0)
+
+
+def test_it_chooses_and_averages_as_with_models(tmp_path: Path) -> None:
+    by_models = run(federation(keeping_app()), tmp_path / "models", ENSEMBLE, rounds=5)
+    by_logits = run(federation(keeping_app()), tmp_path / "logits", rounds=5)
+    np.testing.assert_array_equal(numbers(by_logits.arrays), numbers(by_models.arrays))
+    records = [read_run(tmp_path / name).records for name in ("models", "logits")]
+    for key in ("filtered", "selected", "did_filter", "refused", "train_loss"):
+        assert [record[key] for record in records[0]] == [record[key] for record in records[1]]
+
+
+def test_V_is_sent_once_and_weights_only_by_the_chosen(tmp_path: Path) -> None:
+    grid = federation(keeping_app())
+    run(grid, tmp_path / "run", rounds=4)
+    filterings = [record for record in read_run(tmp_path / "run").records if record["did_filter"]]
+    assert len(filterings) == 3
+    for i, node in enumerate(grid.nodes.values()):
+        assert sum(V in got for got in node.got) == 1
+        uploads = sum(got == {"filfl"} for got in node.got)
+        assert uploads == sum(i in record["selected"] for record in filterings)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"filter.precision": "float16"},
+        {"filter.precision": "int8"},
+        {"filter.top": 2},
+        {"filter.part": 15},
+        {"filter.part": 15, "filter.top": 1, "filter.precision": "int8"},
+    ],
+    ids=lambda form: " ".join(f"{key}={value}" for key, value in form.items()),
+)
+def test_smaller_logits_pass_the_check_too(form: dict[str, Any], tmp_path: Path) -> None:
+    run(federation(keeping_app()), tmp_path / "run", {**BY_LOGITS, **form})
+    for record in read_run(tmp_path / "run").records:
+        assert not record["refused"] and record["selected"]
+
+
+def test_an_app_without_the_line_is_told_so(tmp_path: Path) -> None:
+    result = run(federation(), tmp_path / "run", rounds=1)
+    refused = read_run(tmp_path / "run").records[0]["refused"]
+    assert len(refused) == SITES and all("needs mods=[filfl.flower.keep_weights" in why for why in refused.values())
+    np.testing.assert_array_equal(numbers(result.arrays), numbers(initial()))
+
+
+def test_a_node_that_dies_between_its_two_messages_costs_only_itself(tmp_path: Path) -> None:
+    run(federation(keeping_app()), tmp_path / "whole", rounds=1, filter="keep-all")
+    [whole] = read_run(tmp_path / "whole").records
+    chosen = whole["selected"][0]
+    grid = federation(keeping_app())
+    node = list(grid.nodes.values())[chosen]
+
+    def dies(reply: Message) -> Message | None:
+        return reply if LOGITS in reply.content else None
+
+    node.tamper = dies
+    run(grid, tmp_path / "run", rounds=1, filter="keep-all")
+    [record] = read_run(tmp_path / "run").records
+    assert record["refused"] == {str(chosen): "no answer within 30 s"}
+    assert len(record["selected"]) == 2 and chosen not in record["selected"]
+    assert set(whole["selected"][1:]) <= set(record["selected"])
+
+
+def test_a_node_that_was_started_anew_gets_V_again_and_has_no_weights(tmp_path: Path) -> None:
+    grid = federation(keeping_app())
+
+    def restart(record: Any, state: Any) -> None:
+        for node in grid.nodes.values():
+            node.state = RecordDict()
+
+    run(grid, tmp_path / "run", rounds=2, callbacks=[restart])
+    assert all(sum(V in got for got in node.got) == 2 for node in grid.nodes.values())
+    assert not any(record["refused"] for record in read_run(tmp_path / "run").records)
+    forgetful = federation(keeping_app())
+    node = forgetful.nodes[1000]
+
+    def forget(reply: Message) -> Message:
+        node.state = RecordDict()
+        return reply
+
+    node.tamper = forget
+    run(forgetful, tmp_path / "other", rounds=4)
+    reasons = {why for record in read_run(tmp_path / "other").records for why in record["refused"].values()}
+    assert reasons <= {NO_WEIGHTS}
+
+
+def lie_in_logits(reply: Message) -> Message:
+    if LOGITS in reply.content:
+        values = reply.content[LOGITS]["values"].numpy() + np.float32([1, 0, 0])
+        reply.content[LOGITS] = ArrayRecord({"values": Array(values.astype(np.float32))})
+    return reply
+
+
+def lie_in_weights(reply: Message) -> Message:
+    if "arrays" in reply.content:
+        other = {name: Array(-array.numpy()) for name, array in reply.content["arrays"].items()}
+        reply.content["arrays"] = ArrayRecord(other)
+    return reply
+
+
+@pytest.mark.parametrize("lie", [lie_in_logits, lie_in_weights])
+def test_who_lied_is_refused_and_replaced(lie: Any, tmp_path: Path) -> None:
+    run(federation(keeping_app()), tmp_path / "whole", rounds=1, filter="keep-all")
+    liar = read_run(tmp_path / "whole").records[0]["selected"][0]
+    grid = federation(keeping_app())
+    list(grid.nodes.values())[liar].tamper = lie
+    run(grid, tmp_path / "run", rounds=3, filter="keep-all")
+    for record in read_run(tmp_path / "run").records:
+        assert liar not in record["selected"] or not record["did_filter"]
+        assert len(record["selected"]) == 2
+        assert all("its weights do not say what it claimed" in why for why in record["refused"].values())
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        (np.full((40, 3), np.nan, np.float32), "not finite"),
+        (np.full((40, 3), 1e30, np.float32), "go up to"),
+        (np.zeros((39, 3), np.float32), "have shape"),
+        (np.zeros((40, 3), np.float64), "have dtype"),
+    ],
+)
+def test_malformed_logits_are_refused_on_arrival(values: Any, reason: str, tmp_path: Path) -> None:
+    grid = federation(keeping_app())
+
+    def send(reply: Message) -> Message:
+        if LOGITS in reply.content:
+            reply.content[LOGITS] = ArrayRecord({"values": Array(values)})
+        return reply
+
+    grid.nodes[1000].tamper = send
+    run(grid, tmp_path / "run", rounds=1)
+    [record] = read_run(tmp_path / "run").records
+    assert list(record["refused"]) == ["0"] and reason in record["refused"]["0"]
+
+
+def test_kept_weights_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    grid = federation(keeping_app())
+    run(grid, tmp_path / "run", rounds=1)
+    assert all(KEPT in node.state for node in grid.nodes.values())  # the last round: nobody has told them yet
+    kept = {node_id: node.state[f"{KEPT}_arrays"] for node_id, node in grid.nodes.items()}
+    run(grid, tmp_path / "next", {"filter.cap": 2, **BY_LOGITS}, rounds=1)
+    assert sum(node.state[f"{KEPT}_arrays"] is not kept[node_id] for node_id, node in grid.nodes.items()) == 2
+    # Past the deadline, whatever is asked then.
+    monkeypatch.setattr(time, "time", lambda: 10.0**12)
+    grid.send_and_receive([Message(RecordDict(initial_and_config()), node, "train") for node in grid.nodes])
+    assert not any(KEPT in node.state for node in grid.nodes.values())
+
+
+def initial_and_config() -> dict[str, Any]:
+    return {"arrays": initial(), "config": ConfigRecord({})}
+
+
+def test_logits_need_the_ensemble_and_a_filtering_set() -> None:
+    with pytest.raises(ConfigError, match=r'filter.reward = "ensemble"'):
+        FilFL(flower.FedAvg(), options={"filter.transport": "logits"}, evaluate=FilteringSet(new_net, *blobs(0)))
+    with pytest.raises(ConfigError, match="FilteringSet"):
+        FilFL(flower.FedAvg(), options=BY_LOGITS, evaluate=lambda arrays: 1.0)
