@@ -53,6 +53,9 @@ NAMES = [
 ]
 
 
+FLOWERS = [("availability", "connected"), ("aggregation", "flower")]
+
+
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tiny files for the datasets that read some, where they are looked for when data.path is unset."""
@@ -77,7 +80,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::ResourceWarning")  # of the hub's libraries
 @pytest.mark.usefixtures("files")
-@pytest.mark.parametrize(("section", "name"), NAMES, ids=lambda part: part)
+@pytest.mark.parametrize(("section", "name"), [pair for pair in NAMES if pair not in FLOWERS], ids=lambda part: part)
 def test_every_name_in_filfl_list_runs_a_round(section: str, name: str, blobs: filfl.FederatedData) -> None:
     key = section if "." in section else f"{section}.name"
     config = {"rounds": 2, "selection.k": 2, **({} if name == "arrays" else {"data.clients": 12})}
@@ -87,6 +90,13 @@ def test_every_name_in_filfl_list_runs_a_round(section: str, name: str, blobs: f
     assert len(result.records) == 2
     assert all(a is None if name in NUMBERS else 0 <= a <= 1 for a in result.accuracy)
     assert all(record["selected"] for record in result.records)
+
+
+@pytest.mark.parametrize(("section", "name"), FLOWERS)
+def test_what_a_federation_brings_along_is_refused_at_once(section: str, name: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f'{section}.name = "{name}" is for a federation'):
+        filfl.simulate({f"{section}.name": name}, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_everything_combines() -> None:

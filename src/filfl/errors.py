@@ -23,6 +23,14 @@ def only_from_python(key: str, name: str, argument: str) -> ConfigError:
     )
 
 
+def only_on_flower(key: str, name: str) -> ConfigError:
+    """For a name that stands for what a federation brings along."""
+    return ConfigError(
+        f'{key} = "{name}" is for a federation (see docs/flower.md): take another name for a simulation '
+        "(see `filfl list`)"
+    )
+
+
 class DataError(FilflError):
     """Data that cannot be used as it is."""
 

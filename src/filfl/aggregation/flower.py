@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from filfl.aggregation.base import Admitted, Aggregation, ServerState
-from filfl.errors import ConfigError
+from filfl.errors import only_on_flower
 from filfl.weights import Weights
 
 
@@ -15,7 +15,4 @@ class OfFlower(Aggregation):
     strategy: str = "FedAvg"
 
     def __call__(self, server: ServerState, w_t: Weights, updates: Sequence[Admitted]) -> tuple[ServerState, Weights]:
-        raise ConfigError(
-            'aggregation.name = "flower" is for a federation (see docs/flower.md): take another name for a '
-            "simulation (see `filfl list`)"
-        )
+        raise only_on_flower("aggregation.name", "flower")

@@ -11,11 +11,13 @@ from typing import Any
 import safetensors.torch
 from torch import nn
 
+from filfl.aggregation.flower import OfFlower
+from filfl.availability.connected import Connected
 from filfl.config import Config
 from filfl.data import FederatedData
 from filfl.data.filter_file import with_filter_file
 from filfl.data.ridge import LeastSquares, Ridge, least_squares
-from filfl.errors import ConfigError, DataError, only_from_python
+from filfl.errors import ConfigError, DataError, only_from_python, only_on_flower
 from filfl.evaluation import Loss, Metric, accuracy, by_client, cross_entropy, mean_squared_error, score
 from filfl.experiment import Experiment, override
 from filfl.filtering import Filter
@@ -215,6 +217,10 @@ def _config(
         raise ConfigError(f"config must be a Config, a table of keys or the path of a TOML file (got {config!r})")
     else:
         made = Experiment.load(config).config(changes)
+    if isinstance(made.availability, Connected):
+        raise only_on_flower("availability.name", "connected")
+    if isinstance(made.aggregation, OfFlower):
+        raise only_on_flower("aggregation.name", "flower")
     if made.filter.name == "own" and filter is None:
         raise only_from_python("filter.name", "own", "filter")
     if isinstance(made.selection, OwnSelection) and selection is None:
