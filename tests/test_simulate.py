@@ -94,7 +94,7 @@ def test_every_name_in_filfl_list_runs_a_round(section: str, name: str, blobs: f
 
 @pytest.mark.parametrize(("section", "name"), FLOWERS)
 def test_what_a_federation_brings_along_is_refused_at_once(section: str, name: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=f'{section}.name = "{name}" is for a federation'):
+    with pytest.raises(filfl.FilflError, match=f'{section}.name = "{name}" is for a federation'):
         filfl.simulate({f"{section}.name": name}, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
