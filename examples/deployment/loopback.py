@@ -26,8 +26,9 @@ from certificates import make_certificates, make_key
 APP = Path(__file__).resolve().parent.parent / "flower-filfl"
 LINK = "here"
 """What the flwr command calls the SuperLink."""
-SETTINGS = 'sites=3 noisy=0.34 k=2 min-nodes=3 rounds={rounds} out="{out}"'
+SETTINGS = 'sites=3 noisy=0.34 k=2 rounds={rounds} out="{out}"'
 """Digits on three sites, one of which has random labels."""
+INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Federation:
@@ -36,8 +37,8 @@ class Federation:
     def __init__(self, folder: Path, insecure: bool = False) -> None:
         self.folder, self.insecure = folder, insecure
         self.certificates = folder / "certificates"
-        self.superlink: subprocess.Popen[bytes] | None = None
-        self.nodes: dict[int, subprocess.Popen[bytes]] = {}
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        """By name: superlink, site0, site1, ..."""
         self._port = free_port()
         self._home = folder / "user"
         self._home.mkdir(parents=True)
@@ -51,10 +52,10 @@ class Federation:
         return self
 
     def __exit__(self, *_: object) -> None:
-        before = {each: signal.signal(each, signal.SIG_IGN) for each in (signal.SIGINT, signal.SIGTERM)}
+        before = {each: signal.signal(each, signal.SIG_IGN) for each in INTERRUPTIONS}
         try:
-            for process in [*self.nodes.values(), *([self.superlink] if self.superlink else [])]:
-                end(process)
+            for name in reversed(list(self.processes)):
+                self.end(name)
         finally:
             for each, handler in before.items():
                 signal.signal(each, handler)
@@ -69,10 +70,10 @@ class Federation:
             command += ["--enable-supernode-auth", "--ssl-ca-certfile", str(self.certificates / "ca.crt")]
             command += ["--ssl-certfile", str(self.certificates / "server.pem")]
             command += ["--ssl-keyfile", str(self.certificates / "server.key")]
-        self.superlink = self._start("superlink", command)
+        superlink = self._start("superlink", command)
         deadline = time.monotonic() + patience
         while not self._answers():
-            if self.superlink.poll() is not None or time.monotonic() > deadline:
+            if superlink.poll() is not None or time.monotonic() > deadline:
                 raise SystemExit(f"the SuperLink did not start: see {self.log('superlink')}")
             time.sleep(0.2)
 
@@ -81,7 +82,7 @@ class Federation:
         make_key(self.key(number))
         self.flwr("supernode", "register", f"{self.key(number)}.pub", LINK, "--name", f"site{number}")
 
-    def start_node(self, number: int, of: int) -> subprocess.Popen[bytes]:
+    def start_node(self, number: int, of: int) -> None:
         """Start the SuperNode of this site, with its key."""
         command = ["flower-supernode", "--superlink", f"127.0.0.1:{self._port}"]
         command += ["--host", "127.0.0.1", "--port", str(free_port())]
@@ -91,8 +92,19 @@ class Federation:
         else:
             command += ["--root-certificates", str(self.certificates / "ca.crt")]
             command += ["--auth-supernode-private-key", str(self.key(number))]
-        self.nodes[number] = self._start(f"site{number}", command)
-        return self.nodes[number]
+        self._start(f"site{number}", command)
+
+    def wait_for_nodes(self, number: int, patience: float = 120) -> None:
+        """Wait until so many SuperNodes are connected."""
+        deadline = time.monotonic() + patience
+        while self.flwr("supernode", "list", LINK, "--format", "json").count('"online"') < number:
+            if time.monotonic() > deadline:
+                raise SystemExit(f"fewer than {number} SuperNodes have connected: see the logs in {self.folder}")
+
+    def end(self, name: str, at_once: bool = False) -> None:
+        """End one of the processes and what it started: SuperExec, ServerApp, ClientApps."""
+        end_all(self.folder / name, at_once)
+        self.processes.pop(name).wait()
 
     def flwr(self, *arguments: str, quiet: bool = True, timeout: float = 120) -> str:
         """Call the flwr command as a user of this SuperLink would."""
@@ -120,7 +132,7 @@ class Federation:
         home = self.folder / name
         home.mkdir(exist_ok=True)
         with self.log(name).open("ab") as log:
-            return subprocess.Popen(
+            self.processes[name] = subprocess.Popen(
                 command,
                 env=self.environment(home),
                 cwd=home,
@@ -129,6 +141,7 @@ class Federation:
                 stderr=log,
                 start_new_session=True,  # a Ctrl-C at the keyboard is for us, who then end it in order
             )
+        return self.processes[name]
 
     def _answers(self) -> bool:
         trusted = None if self.insecure else ssl.create_default_context(cafile=str(self.certificates / "ca.crt"))
@@ -140,45 +153,38 @@ class Federation:
             return False
 
 
-def end(process: subprocess.Popen[bytes], at_once: bool = False, patience: float = 20) -> None:
-    """End a process and everything that it started: SuperExec, ServerApp, ClientApps.
+def end_all(home: Path, at_once: bool = False, patience: float = 20) -> None:
+    """End the processes that have this FLWR_HOME: politely at first, and then not.
 
-    at_once: as if its machine had lost power.
+    at_once: as if their machine had lost power.
     """
-    family = descendants({process.pid})
-    if at_once:
-        for pid in family:
-            _send(pid, signal.SIGKILL)
-    elif process.poll() is None:
-        process.terminate()
-    deadline = time.monotonic() + patience
-    while process.poll() is None or family & running().keys():
-        family |= descendants(family)  # one may have been started in the meantime
-        if time.monotonic() > deadline:
-            for pid in family:
-                _send(pid, signal.SIGKILL)
+    begun = time.monotonic()
+    send = signal.SIGKILL if at_once else signal.SIGTERM
+    asked: set[int] = set()
+    while left := set(living(home)):
+        waited = time.monotonic() - begun
+        if waited > 2 * patience:
+            raise SystemExit(f"processes {sorted(left)} cannot be ended")
+        if waited > patience:
+            send, asked = signal.SIGKILL, set()
+        for pid in left - asked:
+            with suppress(ProcessLookupError):
+                os.kill(pid, send)
+        asked |= left
         time.sleep(0.1)
 
 
-def running() -> dict[int, int]:
-    """The processes of this machine: id -> its parent's id. The dead that nobody has buried do not count."""
-    lines = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,stat="], capture_output=True, text=True, check=True).stdout
-    rows = (line.split() for line in lines.splitlines())
-    return {int(pid): int(parent) for pid, parent, status in rows if not status.startswith("Z")}
-
-
-def descendants(pids: set[int]) -> set[int]:
-    """These processes, their children, and so on."""
-    parents = running()
-    family = set(pids)
-    while new := {pid for pid, parent in parents.items() if parent in family} - family:
-        family |= new
-    return family
-
-
-def _send(pid: int, what: signal.Signals) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(pid, what)
+def living(home: Path) -> list[int]:
+    """The ids of the processes that have this FLWR_HOME, which is ours alone. A process is known by it and not by its
+    parent, since one whose parent was killed has another. The dead that nobody has buried do not count."""
+    table = subprocess.run(["ps", "axeww", "-o", "pid=,stat=,command="], capture_output=True, check=True).stdout
+    ids = []
+    for line in table.decode(errors="replace").splitlines():
+        if f" FLWR_HOME={home} " in f"{line} ":
+            pid, status, _ = line.split(maxsplit=2)
+            if not status.startswith("Z"):
+                ids.append(int(pid))
+    return ids
 
 
 def free_port() -> int:
@@ -208,7 +214,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--insecure", action="store_true", help="plain text: no certificates, and anybody may join")
     arguments = parser.parse_args()
-    for each in (signal.SIGTERM, signal.SIGHUP):
+    for each in INTERRUPTIONS:
         signal.signal(each, interrupted)
     folder = (arguments.folder or Path(tempfile.mkdtemp(prefix="federation-"))).resolve()
     if folder.exists() and any(folder.iterdir()):
@@ -226,6 +232,8 @@ def main() -> None:
                 print(f"Registering the key of site{number}", flush=True)
                 federation.register(number)
             federation.start_node(number, of=3)
+        print("Waiting for the SuperNodes", flush=True)
+        federation.wait_for_nodes(3)
         print("Running the app: a round takes about half a minute", flush=True)
         settings = SETTINGS.format(rounds=arguments.rounds, out=out)
         federation.flwr("run", str(APP), LINK, "--stream", "-c", settings, quiet=False, timeout=3600)
