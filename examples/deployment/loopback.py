@@ -54,16 +54,18 @@ class Federation:
     def __exit__(self, *_: object) -> None:
         before = {each: signal.signal(each, signal.SIG_IGN) for each in INTERRUPTIONS}
         try:
-            for name in reversed(list(self.processes)):
-                self.end(name)
+            self.end(*self.processes)
         finally:
             for each, handler in before.items():
                 signal.signal(each, handler)
 
-    def start_superlink(self, patience: float = 120) -> None:
-        """Start it and wait until it answers. Started again, it knows the nodes that were registered."""
+    def start_superlink(self, *more: str, patience: float = 120) -> None:
+        """Start it and wait until it answers. Started again, it knows the nodes that were registered.
+
+        more: further arguments of flower-superlink.
+        """
         command = ["flower-superlink", "--host", "127.0.0.1", "--port", str(self._port)]
-        command += ["--database", str(self.folder / "superlink.db"), "--disable-runtime-dependency-installation"]
+        command += ["--database", str(self.folder / "superlink.db"), "--disable-runtime-dependency-installation", *more]
         if self.insecure:
             command.append("--insecure")
         else:
@@ -101,16 +103,17 @@ class Federation:
             if time.monotonic() > deadline:
                 raise SystemExit(f"fewer than {number} SuperNodes have connected: see the logs in {self.folder}")
 
-    def end(self, name: str, at_once: bool = False) -> None:
-        """End one of the processes and what it started: SuperExec, ServerApp, ClientApps."""
-        end_all(self.folder / name, at_once)
-        self.processes.pop(name).wait()
+    def end(self, *names: str, at_once: bool = False) -> None:
+        """End some of the processes and what they started: SuperExec, ServerApp, ClientApps."""
+        end_all(*(self.folder / name for name in names), at_once=at_once)
+        for name in names:
+            self.processes.pop(name).wait()
 
     def flwr(self, *arguments: str, quiet: bool = True, timeout: float = 120) -> str:
         """Call the flwr command as a user of this SuperLink would."""
         out = subprocess.PIPE if quiet else None
         done = subprocess.run(
-            ["flwr", *arguments], env=self.environment(self._home), stdout=out, stderr=out, text=True, timeout=timeout
+            ["flwr", *arguments], env=environment(self._home), stdout=out, stderr=out, text=True, timeout=timeout
         )
         if done.returncode:
             raise SystemExit(f"flwr {' '.join(arguments)} failed\n{done.stdout or ''}{done.stderr or ''}")
@@ -122,19 +125,13 @@ class Federation:
     def log(self, name: str) -> Path:
         return self.folder / f"{name}.log"
 
-    def environment(self, home: Path) -> dict[str, str]:
-        """The programs beside this Python, a folder of its own for Flower, and nothing that needs the internet."""
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-        quiet = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
-        return {**os.environ, **quiet, "PATH": path, "FLWR_HOME": str(home)}
-
     def _start(self, name: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
         home = self.folder / name
         home.mkdir(exist_ok=True)
         with self.log(name).open("ab") as log:
             self.processes[name] = subprocess.Popen(
                 command,
-                env=self.environment(home),
+                env=environment(home),
                 cwd=home,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -153,15 +150,22 @@ class Federation:
             return False
 
 
-def end_all(home: Path, at_once: bool = False, patience: float = 20) -> None:
-    """End the processes that have this FLWR_HOME: politely at first, and then not.
+def environment(home: Path) -> dict[str, str]:
+    """The programs beside this Python, a folder of its own for Flower, and nothing that needs the internet."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    quiet = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+    return {**os.environ, **quiet, "PATH": path, "FLWR_HOME": str(home)}
+
+
+def end_all(*homes: Path, at_once: bool = False, patience: float = 20) -> None:
+    """End the processes that have one of these FLWR_HOMEs: politely at first, and then not.
 
     at_once: as if their machine had lost power.
     """
     begun = time.monotonic()
     send = signal.SIGKILL if at_once else signal.SIGTERM
     asked: set[int] = set()
-    while left := set(living(home)):
+    while left := set(living(*homes)):
         waited = time.monotonic() - begun
         if waited > 2 * patience:
             raise SystemExit(f"processes {sorted(left)} cannot be ended")
@@ -174,13 +178,13 @@ def end_all(home: Path, at_once: bool = False, patience: float = 20) -> None:
         time.sleep(0.1)
 
 
-def living(home: Path) -> list[int]:
-    """The ids of the processes that have this FLWR_HOME, which is ours alone. A process is known by it and not by its
-    parent, since one whose parent was killed has another. The dead that nobody has buried do not count."""
+def living(*homes: Path) -> list[int]:
+    """The ids of the processes that have one of these FLWR_HOMEs, which are ours alone. They are known by it and not by
+    their parents, since one whose parent was killed has another. The dead that nobody has buried do not count."""
     table = subprocess.run(["ps", "axeww", "-o", "pid=,stat=,command="], capture_output=True, check=True).stdout
     ids = []
     for line in table.decode(errors="replace").splitlines():
-        if f" FLWR_HOME={home} " in f"{line} ":
+        if any(f" FLWR_HOME={home} " in f"{line} " for home in homes):
             pid, status, _ = line.split(maxsplit=2)
             if not status.startswith("Z"):
                 ids.append(int(pid))
@@ -220,7 +224,7 @@ def main() -> None:
     if folder.exists() and any(folder.iterdir()):
         raise SystemExit(f"{folder} is not empty: choose a new folder")
     for program in ("flower-superlink", "ps"):
-        if shutil.which(program, path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}") is None:
+        if shutil.which(program, path=environment(folder)["PATH"]) is None:
             raise SystemExit(f"{program} is not installed: pip install 'filfl[flower]', and procps for ps")
     out = folder / "run"
     print(f"Everything is in {folder}", flush=True)
@@ -241,7 +245,7 @@ def main() -> None:
             raise SystemExit(f"the run did not finish: see above, and the logs in {folder}")
         show(out)
         report = ["filfl", "report", str(out), "--out", str(folder / "report.html")]
-        subprocess.run(report, env=federation.environment(folder), check=True)
+        subprocess.run(report, env=environment(folder), check=True)
     print("Everything that was started has been stopped.")
 
 
