@@ -79,17 +79,23 @@ def test_an_interrupted_script_leaves_nothing_behind(tmp_path: Path) -> None:
             loopback.end_all(*folder.iterdir(), at_once=True)
 
 
-def test_a_key_that_nobody_registered_is_refused(federation: Federation) -> None:
-    certificates.make_key(federation.key(SITES))
-    federation.start_node(SITES, of=SITES + 1)
-    stranger = federation.processes[f"site{SITES}"]
+@pytest.mark.parametrize("removed", [False, True])
+def test_a_key_that_is_not_registered_or_no_longer_is_refused(federation: Federation, removed: bool) -> None:
+    number = SITES + removed
+    if removed:
+        federation.register(number)
+        node_id = nodes(federation)[-1]["node-id"]
+        federation.flwr("supernode", "unregister", str(node_id), LINK)
+    else:
+        certificates.make_key(federation.key(number))
+    federation.start_node(number, of=SITES)
+    stranger = federation.processes[f"site{number}"]
     try:
         assert stranger.wait(PATIENCE) != 0
-        assert "Failed to activate SuperNode" in federation.log(f"site{SITES}").read_text()
+        assert "Failed to activate SuperNode" in federation.log(f"site{number}").read_text()
     finally:
-        federation.end(f"site{SITES}")
-    listed = json.loads(federation.flwr("supernode", "list", LINK, "--format", "json"))
-    assert len(listed["nodes"]) == SITES
+        federation.end(f"site{number}")
+    assert len(nodes(federation)) == SITES
 
 
 def test_a_node_that_is_killed_costs_only_itself(connected: Federation, tmp_path: Path) -> None:
@@ -133,6 +139,12 @@ def test_the_server_goes_on_where_it_was_killed(connected: Federation, tmp_path:
 
 def start(federation: Federation, settings: str) -> None:
     federation.flwr("run", str(APP), LINK, "-c", settings, timeout=PATIENCE)
+
+
+def nodes(federation: Federation) -> list[dict[str, Any]]:
+    """Those that the SuperLink knows, in the order in which they were registered."""
+    listed = json.loads(federation.flwr("supernode", "list", LINK, "--format", "json"))["nodes"]
+    return [node for node in listed if node["status"] != "unregistered"]
 
 
 def records(out: Path) -> list[dict[str, Any]]:
