@@ -16,7 +16,7 @@ test: $(READY) lint  ## Set up, then check style and types, and run all tests
 	$(BIN)/pytest -n auto --maxprocesses 8
 
 test-federation: $(READY)  ## Run the tests with real Flower processes: simulation engine, deployment with TLS and keys
-	$(BIN)/pytest -m federation
+	$(BIN)/pytest -m federation -n 2 --dist loadfile
 
 lint: $(READY)  ## Check style (ruff) and types (mypy)
 	$(BIN)/ruff check .
