@@ -4,16 +4,19 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench study results wheel clean
+.PHONY: help demo test test-federation lint bench study results wheel clean
 
 help:  ## Show what every target does
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(READY)  ## Set up, then show what filtering does: a table, a picture
 	$(BIN)/filfl demo
 
 test: $(READY) lint  ## Set up, then check style and types, and run all tests
 	$(BIN)/pytest -n auto --maxprocesses 8
+
+test-federation: $(READY)  ## Run the tests with real Flower processes: simulation engine, deployment with TLS and keys
+	$(BIN)/pytest -m federation -n 2 --dist loadfile
 
 lint: $(READY)  ## Check style (ruff) and types (mypy)
 	$(BIN)/ruff check .

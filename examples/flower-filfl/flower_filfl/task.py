@@ -24,9 +24,15 @@ def load_config(settings: Mapping[str, Any]) -> Config:
             "rounds": settings["rounds"],
             "data": {"name": "digits", "clients": settings["sites"], "noisy": settings["noisy"]},
             "model": {"name": "mlp", "hidden": [32]},
-            "filter": {"name": settings["filter"], "period": settings["h"], "size": 100},
+            "filter": {
+                "name": settings["filter"],
+                "reward": settings["reward"],
+                "period": settings["h"],
+                "size": 100,
+            },
             "selection": {"name": settings["selection"], "k": settings["k"]},
             "training": {"epochs": 2, "batch": 10, "lr": 0.1},
+            "aggregation": {"name": "by-examples"},  # what Flower's FedAvg does
         }
     )
 

@@ -1,0 +1,172 @@
+"""A real federation on loopback, with TLS and keys. Nodes and the server die in the middle of runs."""
+
+import csv
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import certificates
+import loopback
+from filfl.runs import read_run
+from loopback import APP, LINK, Federation
+
+pytestmark = [
+    pytest.mark.federation,
+    pytest.mark.skipif(bool(certificates.missing()), reason=f"not installed: {', '.join(certificates.missing())}"),
+]
+PATIENCE = 400.0
+"""Seconds, for whatever a test waits for: the machine may be busy."""
+SCRIPT = Path(loopback.__file__)
+SITES = 3
+EVERYBODY = f'sites={SITES} noisy=0.34 k={SITES} filter="keep-all" reward="average" timeout={PATIENCE} wait={PATIENCE}'
+"""All sites take part in every round, so that the loss of one is noticed."""
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
+    """A SuperLink and three SuperNodes whose keys it knows."""
+    with Federation(tmp_path_factory.mktemp("federation") / "all") as federation:
+        federation.start_superlink()
+        for number in range(SITES):
+            federation.register(number)
+            federation.start_node(number, of=SITES)
+        yield federation
+
+
+@pytest.fixture
+def connected(federation: Federation) -> Federation:
+    """The same, when all three are there."""
+    federation.wait_for_nodes(SITES, PATIENCE)
+    return federation
+
+
+def test_the_script_makes_a_run_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    folder = tmp_path / "federation"
+    done = subprocess.run(
+        [sys.executable, SCRIPT, folder, "--rounds", "2"], capture_output=True, text=True, timeout=2 * PATIENCE
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    run = read_run(folder / "run")
+    names = [str(name) for name in run.clients.names]
+    assert sorted(names) == ["site0", "site1", "site2"]
+    assert [record["round"] for record in run.records] == [1, 2]
+    # site1 has random labels (seed 0), and the others train
+    assert [sorted(names[k] for k in record["selected"]) for record in run.records] == [["site0", "site2"]] * 2
+    assert "the filter kept site0, site2; trained: site0, site2" in done.stdout
+    assert (folder / "report.html").stat().st_size > 100_000
+    assert (folder / "site0" / "key").stat().st_mode & 0o077 == 0
+    assert everything_of(folder) == []
+
+
+def test_an_interrupted_script_leaves_nothing_behind(tmp_path: Path) -> None:
+    folder = tmp_path / "federation"
+    with subprocess.Popen([sys.executable, SCRIPT, folder], stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as script:
+        try:
+            wait_until(lambda: loopback.living(folder / "site2"), "the third SuperNode has started")
+            script.send_signal(signal.SIGTERM)
+            script.communicate(timeout=PATIENCE)
+            assert script.returncode == 128 + signal.SIGTERM
+            assert everything_of(folder) == []
+        finally:
+            script.kill()
+            loopback.end_all(*folder.iterdir(), at_once=True)
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_a_key_that_is_not_registered_or_no_longer_is_refused(federation: Federation, removed: bool) -> None:
+    number = SITES + removed
+    if removed:
+        federation.register(number)
+        node_id = nodes(federation)[-1]["node-id"]
+        federation.flwr("supernode", "unregister", str(node_id), LINK)
+    else:
+        certificates.make_key(federation.key(number))
+    federation.start_node(number, of=SITES)
+    stranger = federation.processes[f"site{number}"]
+    try:
+        assert stranger.wait(PATIENCE) != 0
+        assert "Failed to activate SuperNode" in federation.log(f"site{number}").read_text()
+    finally:
+        federation.end(f"site{number}")
+    assert len(nodes(federation)) == SITES
+
+
+def test_a_node_that_is_killed_costs_only_itself(connected: Federation, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    start(connected, f'{EVERYBODY} rounds=3 out="{out}"')
+    wait_until(lambda: len(records(out)) >= 1, "the first round is over", connected)
+    connected.end("site2", at_once=True)
+    wait_until((out / "summary.json").exists, "the run is over", connected)
+    lost = client(out, "site2")
+    rest = sorted({0, 1, 2} - {lost})
+    made = read_run(out).records
+    assert [record["round"] for record in made] == [1, 2, 3]
+    assert made[0]["selected"] == [0, 1, 2]
+    assert made[-1]["available"] == made[-1]["selected"] == rest
+    for record in made[1:]:
+        # in the round of its death it was asked and is accounted for, with the reason; afterwards it is not there
+        gone = lost not in record["available"]
+        assert gone or (list(record["refused"]) == [str(lost)] and record["refused"][str(lost)])
+        assert set(rest) <= set(record["selected"])
+    connected.start_node(2, of=SITES)
+
+
+def test_the_server_goes_on_where_it_was_killed(connected: Federation, tmp_path: Path) -> None:
+    """And a node that is still there, or comes back with its key, is the client that it was."""
+    out = tmp_path / "run"
+    settings = f'{EVERYBODY} rounds=3 out="{out}"'
+    start(connected, settings)
+    wait_until(lambda: records(out), "the first round is over", connected)
+    connected.end("superlink", at_once=True)
+    before, clients = records(out), (out / "nodes.json").read_text()
+    assert len(before) < 3
+    connected.start_superlink()
+    start(connected, settings)
+    wait_until((out / "summary.json").exists, "the run is over", connected)
+    made = read_run(out).records
+    assert [record["round"] for record in made] == [1, 2, 3]
+    assert made[: len(before)] == before
+    assert [record["selected"] for record in made] == [[0, 1, 2]] * 3
+    assert (out / "nodes.json").read_text() == clients
+
+
+def start(federation: Federation, settings: str) -> None:
+    federation.flwr("run", str(APP), LINK, "-c", settings, timeout=PATIENCE)
+
+
+def nodes(federation: Federation) -> list[dict[str, Any]]:
+    """Those that the SuperLink knows, in the order in which they were registered."""
+    listed = json.loads(federation.flwr("supernode", "list", LINK, "--format", "json"))["nodes"]
+    return [node for node in listed if node["status"] != "unregistered"]
+
+
+def records(out: Path) -> list[dict[str, Any]]:
+    """The whole lines of the records that are there so far."""
+    path = out / "rounds.jsonl"
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def client(out: Path, name: str) -> int:
+    with (out / "clients.csv").open(newline="") as file:
+        return next(int(row["id"]) for row in csv.DictReader(file) if row["name"] == name)
+
+
+def everything_of(folder: Path) -> list[int]:
+    return loopback.living(*folder.iterdir())
+
+
+def wait_until(holds: Callable[[], object], what: str, federation: Federation | None = None) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not holds():
+        if time.monotonic() > deadline:
+            log = federation.log("superlink").read_text()[-4000:] if federation else ""
+            pytest.fail(f"waited {PATIENCE:g} s in vain until {what}\n{log}")
+        time.sleep(0.5)

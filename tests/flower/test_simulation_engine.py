@@ -1,0 +1,104 @@
+"""Flower's simulation engine, by `flwr run`: the same choices as our simulator makes, on one Ray node and on two."""
+
+import subprocess
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import filfl
+import loopback
+from filfl.runs import read_run
+from flower_filfl.task import load_config
+from loopback import APP, LINK, Federation
+
+pytestmark = pytest.mark.federation
+PATIENCE = 400.0
+"""Seconds, for whatever a test waits for: the machine may be busy."""
+TEN_NODES = "num-supernodes=10 client-resources-num-cpus=1"
+
+
+@contextmanager
+def engine(folder: Path) -> Iterator[Federation]:
+    """A SuperLink that simulates. `flwr run` alone starts one too, but gives it 15 seconds and leaves it behind."""
+    with Federation(folder, insecure=True) as federation:
+        federation.start_superlink("--simulation", patience=PATIENCE)
+        yield federation
+
+
+@pytest.fixture(scope="module")
+def one_ray_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
+    with engine(tmp_path_factory.mktemp("engine") / "all") as federation:
+        yield federation
+
+
+@contextmanager
+def ray_nodes(folder: Path, number: int) -> Iterator[str]:
+    """A Ray cluster of some nodes with one core each, all on this machine: its address."""
+    address = f"127.0.0.1:{loopback.free_port()}"
+    head = ["--head", "--port", address.split(":")[1], "--ray-client-server-port", str(loopback.free_port())]
+    head += ["--include-dashboard", "false", "--temp-dir", str(folder / "ray")]
+    size = ["--num-cpus", "1", "--object-store-memory", str(100 * 2**20)]
+    started: list[subprocess.Popen[bytes]] = []
+    try:
+        for node in range(number):
+            command = ["ray", "start", "--block", *size, *(["--address", address] if node else head)]
+            log = folder / f"{node}.log"
+            with log.open("wb") as file:
+                started.append(
+                    subprocess.Popen(command, env=loopback.environment(folder), stdout=file, stderr=subprocess.STDOUT)
+                )
+            deadline = time.monotonic() + PATIENCE
+            while "Ray runtime started" not in log.read_text():
+                assert started[-1].poll() is None and time.monotonic() < deadline, log.read_text()
+                time.sleep(0.5)
+        yield address
+    finally:
+        loopback.end_all(folder)
+        for process in started:
+            process.wait()
+
+
+@pytest.mark.parametrize("selection", ["random", "power-of-choice"])
+def test_the_engine_makes_the_choices_of_our_simulator(
+    one_ray_node: Federation, tmp_path: Path, selection: str
+) -> None:
+    run(one_ray_node, tmp_path / "run", f'selection="{selection}"')
+    agree(tmp_path / "run", selection=selection, rounds=10)
+
+
+def test_two_ray_nodes_make_the_same_choices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Ray keeps sockets in its folder, and their paths must be short.
+    with tempfile.TemporaryDirectory() as short, ray_nodes(Path(short), 2) as address:
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        with engine(tmp_path / "all") as two_ray_nodes:
+            run(two_ray_nodes, tmp_path / "run", "rounds=3")
+        logs = (Path(short) / "ray" / "session_latest" / "logs").glob("worker-*.out")
+        assert sum("ClientAppActor" in log.read_text() for log in logs) == 2, "one worker on each node of one core"
+    agree(tmp_path / "run", rounds=3)
+
+
+def run(federation: Federation, out: Path, settings: str) -> None:
+    changes = f'{settings} min-nodes=10 timeout={PATIENCE} out="{out}"'
+    arguments = ("run", str(APP), LINK, "--stream", "--federation-config", TEN_NODES, "-c", changes)
+    said = federation.flwr(*arguments, timeout=PATIENCE)
+    assert (out / "summary.json").exists(), said
+
+
+def agree(out: Path, **settings: Any) -> None:
+    """The run made the decisions of `filfl.simulate` with the same config."""
+    app = tomllib.loads((APP / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
+    expected = filfl.simulate(load_config(app["config"] | settings)).records
+    made = read_run(out).records
+    assert len(made) == settings["rounds"]
+    assert [decisions(record) for record in made] == [decisions(record) for record in expected]
+    assert made[-1]["test_loss"] == pytest.approx(expected[-1]["test_loss"], rel=1e-3)
+
+
+def decisions(record: Mapping[str, Any]) -> list[Any]:
+    return [record[key] for key in ("round", "did_filter", "considered", "filtered", "selected", "refused")]
