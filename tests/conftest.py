@@ -1,6 +1,7 @@
 """What the tests share: a small federated problem that trains in a blink."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from filfl import FederatedData
+from filfl.simulation.setup import one_thread
 
 # The machine that runs the tests may be busy: no deadline, and the same examples every time.
 hypothesis.settings.register_profile("filfl", deadline=None, derandomize=True)
@@ -46,3 +48,10 @@ def blobs() -> FederatedData:
 def environment(tmp_path: Path) -> dict[str, str]:
     """The environment of a subprocess: ours, without colours, at home in a temporary folder."""
     return {**os.environ, "NO_COLOR": "1", "COLUMNS": "120", "TERM": "dumb", "HOME": str(tmp_path)}
+
+
+@pytest.fixture
+def single_thread() -> Iterator[None]:
+    """For small networks: a second thread costs more than it brings."""
+    with one_thread():
+        yield

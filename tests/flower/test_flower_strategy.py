@@ -17,6 +17,8 @@ from filfl.errors import ConfigError, PluginError, RunError
 from filfl.flower import FilFL, FilteringSet, add_queries
 from filfl.runs import read_run
 
+pytestmark = pytest.mark.usefixtures("single_thread")
+
 STRATEGIES = {
     "FedAvg": flower.FedAvg(),
     "FedProx": flower.FedProx(proximal_mu=0.5),
