@@ -68,7 +68,7 @@ def server_app(turns: int, results: dict[str, Any]) -> ServerApp:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--turns", type=int, default=9)
+    parser.add_argument("--turns", type=int, default=15)
     parser.add_argument("--out", type=Path, default=None, help="a JSON file for the numbers")
     options = parser.parse_args()
     torch.set_num_threads(1)

@@ -91,6 +91,12 @@ class GridClients:
             self._sent = weights, to_arrays(weights, self._layout)
         return self._sent[1]
 
+    def keep(self, weights: Weights, arrays: ArrayRecord) -> None:
+        """Remember a record of these weights, unless its arrays have other types than the model's."""
+        types = {entry.name: str(entry.dtype).removeprefix("torch.") for entry in self._layout.entries}
+        if types == {name: array.dtype for name, array in arrays.items()}:
+            self._sent = weights, arrays
+
     # Who is here.
 
     def connected(self) -> Ids:
@@ -100,7 +106,8 @@ class GridClients:
             if time.monotonic() - since >= patience.nodes:
                 raise RunError(
                     f"{len(nodes)} nodes are connected after {patience.nodes:g} s, and {patience.at_least} are needed: "
-                    "start more SuperNodes, or lower min_nodes, or raise wait"
+                    "start more SuperNodes (in a simulation: --federation-config num-supernodes=N), or lower "
+                    "min_nodes, or raise wait"
                 )
             self._sleep(min(1.0, patience.nodes / 10))
         if new := sorted(node for node in nodes if not self._roster.knows(node)):

@@ -60,6 +60,7 @@ class Averaged(Aggregation):
             if arrays is None:
                 return server, w_t
             w_next = aggregated(arrays, self.layout)
+            self.door.keep(w_next, arrays)
         except Mismatch as reason:
             raise PluginError(f"{self.inner.name} made something else of the models: {reason}") from None
         return self.inner.memory(), w_next
