@@ -118,6 +118,16 @@ def test_a_node_that_is_killed_costs_only_itself(connected: Federation, tmp_path
     connected.start_node(2, of=SITES)
 
 
+def test_a_run_whose_filter_rounds_move_logits(connected: Federation, tmp_path: Path) -> None:
+    """Each of a node's two messages is another process of its own: what it trained waits for the second."""
+    out = tmp_path / "run"
+    by_logits = 'filter="keep-all" reward="ensemble" transport="logits" k=2'
+    start(connected, f'sites={SITES} {by_logits} timeout={PATIENCE} wait={PATIENCE} rounds=1 out="{out}"')
+    wait_until((out / "summary.json").exists, "the run is over", connected)
+    [record] = read_run(out).records
+    assert (record["filtered"], len(record["selected"]), record["refused"]) == ([0, 1, 2], 2, {})
+
+
 def test_the_server_goes_on_where_it_was_killed(connected: Federation, tmp_path: Path) -> None:
     """And a node that is still there, or comes back with its key, is the client that it was."""
     out = tmp_path / "run"

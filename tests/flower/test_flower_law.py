@@ -32,14 +32,25 @@ def app(monkeypatch: pytest.MonkeyPatch) -> tuple[ModuleType, ModuleType, Module
     return tuple(modules)
 
 
-@pytest.mark.parametrize("selection", ["random", "power-of-choice", "divfl"])
-@pytest.mark.parametrize("filter", ["dgf", "rgf"])
+CASES = [
+    *(("models", "average", filter, by) for filter in ("dgf", "rgf") for by in ("random", "power-of-choice", "divfl")),
+    *(("logits", "ensemble", "local-search", by) for by in ("random", "power-of-choice")),
+]
+
+
+@pytest.mark.parametrize(("transport", "reward", "filter", "selection"), CASES)
 def test_the_example_makes_the_choices_of_the_simulator(
-    app: tuple[ModuleType, ModuleType, ModuleType], selection: str, filter: str, tmp_path: Path
+    app: tuple[ModuleType, ModuleType, ModuleType],
+    transport: str,
+    reward: str,
+    filter: str,
+    selection: str,
+    tmp_path: Path,
 ) -> None:
     server, client, task = app
     settings: dict[str, Any] = tomllib.loads((APP / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
     settings |= {"out": str(tmp_path / "run"), "selection": selection, "filter": filter, "rounds": 6}
+    settings |= {"transport": transport, "reward": reward}
     sites = settings["sites"]
     nodes = {
         9000 - 13 * i: Node(client.app, {"partition-id": i, "num-partitions": sites}, settings) for i in range(sites)

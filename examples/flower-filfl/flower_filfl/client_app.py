@@ -3,10 +3,11 @@
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from filfl.flower import add_queries
+from filfl.flower import add_queries, keep_weights
 from flower_filfl.task import site_of
 
-app = ClientApp()
+# The mod keeps what was trained where filter rounds move logits (transport = "logits"); otherwise it does nothing.
+app = ClientApp(mods=[keep_weights(lambda context: site_of(context.run_config).new_module())])
 
 
 @app.train()

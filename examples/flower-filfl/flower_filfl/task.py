@@ -27,6 +27,7 @@ def load_config(settings: Mapping[str, Any]) -> Config:
             "filter": {
                 "name": settings["filter"],
                 "reward": settings["reward"],
+                "transport": settings["transport"],
                 "period": settings["h"],
                 "size": 100,
             },

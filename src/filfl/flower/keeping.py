@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import cast
 
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.clientapp.typing import ClientAppCallable, Mod
 from torch import Tensor, nn
 
@@ -20,7 +20,7 @@ from filfl.weights import FlatModel
 
 ASK, V, ROWS, LOGITS = "filfl", "filfl_V", "filfl_rows", "filfl_logits"
 """The records in which server and client speak about V."""
-KEPT, KEPT_METRICS = "filfl_kept", "filfl_kept_metrics"
+KEPT, KEPT_ARRAYS, KEPT_METRICS = "filfl_kept", "filfl_kept_arrays", "filfl_kept_metrics"
 """What a client keeps of one round; the config record of the first name says until when."""
 NO_V, NO_WEIGHTS = "it does not have V", "it keeps no weights of this round"
 
@@ -36,7 +36,7 @@ def keep_weights(model: Callable[[Context], nn.Module]) -> Mod:
 
     def mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         asked = message.content.config_records.get(ASK) if message.has_content() else None
-        forget(context, asked)
+        forget(message, context, asked)
         if asked is None:
             return call_next(message, context)
         if asked["ask"] == "upload":
@@ -46,19 +46,23 @@ def keep_weights(model: Callable[[Context], nn.Module]) -> Mod:
     return mod
 
 
-def forget(context: Context, asked: ConfigRecord | None) -> None:
-    """Drop kept weights, unless it is them that are asked for, in time."""
-    until = context.state.config_records.get(KEPT)
-    wanted = asked is not None and until is not None and asked["ask"] == "upload" and asked["round"] == until["round"]
-    if until is not None and not (wanted and time.time() <= float(str(until["until"]))):
-        for name in (KEPT, f"{KEPT}_arrays", KEPT_METRICS):
+def forget(message: Message, context: Context, asked: ConfigRecord | None) -> None:
+    """Drop kept weights when their time is over, or when something else is trained. Between its training and its upload
+    a client may be asked other questions, such as power-of-choice's."""
+    kept = context.state.config_records.get(KEPT)
+    if kept is None:
+        return
+    wanted = asked is not None and asked["ask"] == "upload" and asked["round"] == kept["round"]
+    trains = message.metadata.message_type.startswith(MessageType.TRAIN)
+    if time.time() > float(str(kept["until"])) or (trains and not wanted):
+        for name in (KEPT, KEPT_ARRAYS, KEPT_METRICS):
             context.state.pop(name, None)
 
 
 def _upload(message: Message, context: Context) -> Message:
     if KEPT not in context.state:
         return _says(message, NO_WEIGHTS)
-    kept = {"arrays": context.state[f"{KEPT}_arrays"], "metrics": context.state[KEPT_METRICS]}
+    kept = {"arrays": context.state[KEPT_ARRAYS], "metrics": context.state[KEPT_METRICS]}
     return Message(RecordDict(kept), reply_to=message)
 
 
@@ -88,7 +92,7 @@ def _rehearse(
     samples = _samples(context.state.array_records[V])
     says = _outputs(model(context), arrays, samples if rows is None else samples.at(_tensor(rows["rows"])))
     context.state[KEPT] = ConfigRecord({"round": asked["round"], "until": asked["until"]})
-    context.state[f"{KEPT}_arrays"] = arrays
+    context.state[KEPT_ARRAYS] = arrays
     context.state[KEPT_METRICS] = metrics
     return Message(RecordDict({LOGITS: _packed(form.pack(says)), "metrics": metrics}), reply_to=message)
 
