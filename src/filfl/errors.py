@@ -15,6 +15,16 @@ class ConfigError(FilflError):
         super().__init__("\n".join(self.problems))
 
 
+LONGEST = 200
+"""Characters of somebody else's words that a record keeps."""
+
+
+def one_line(text: str) -> str:
+    """A line of a record, out of whatever a client or a node said."""
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST else line[: LONGEST - 3] + "..."
+
+
 def only_from_python(key: str, name: str, argument: str) -> ConfigError:
     """For a name that stands for something of the user's own, where nothing was given."""
     return ConfigError(

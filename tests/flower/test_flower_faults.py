@@ -243,4 +243,4 @@ def test_a_node_that_cannot_evaluate_is_said() -> None:
     FilFL(flower.FedAvg(), filter="none", k=2, callbacks=[lambda record, state: records.append(record)]).start(
         grid, initial(), num_rounds=2, timeout=5.0
     )
-    assert "client 0 did not evaluate: no answer within 5 s" in records[1]["notes"]
+    assert "client 0 did not evaluate the model of round 1: no answer within 5 s" in records[1]["notes"]

@@ -182,9 +182,13 @@ def test_kept_weights_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     kept = {node_id: node.state[f"{KEPT}_arrays"] for node_id, node in grid.nodes.items()}
     run(grid, tmp_path / "next", {"filter.cap": 2, **BY_LOGITS}, rounds=1)
     assert sum(node.state[f"{KEPT}_arrays"] is not kept[node_id] for node_id, node in grid.nodes.items()) == 2
-    # Past the deadline, whatever is asked then.
+    # Another question does no harm, until the deadline has passed; another training does.
+    grid.send_and_receive([Message(RecordDict(initial_and_config()), node, "evaluate") for node in grid.nodes])
+    assert all(KEPT in node.state for node in grid.nodes.values())
+    grid.send_and_receive([Message(RecordDict(initial_and_config()), 1000, "train")])
+    assert [KEPT in node.state for node in grid.nodes.values()] == [False] + [True] * (SITES - 1)
     monkeypatch.setattr(time, "time", lambda: 10.0**12)
-    grid.send_and_receive([Message(RecordDict(initial_and_config()), node, "train") for node in grid.nodes])
+    grid.send_and_receive([Message(RecordDict(initial_and_config()), node, "evaluate") for node in grid.nodes])
     assert not any(KEPT in node.state for node in grid.nodes.values())
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from filfl.aggregation.base import Admitted
 from filfl.clients import Failure, Rehearsed, Sheet, Update
+from filfl.errors import one_line
 from filfl.weights import Layout, Mismatch, Weights
 
 Passed = TypeVar("Passed")
@@ -48,9 +49,9 @@ def _each(answers: Mapping[int, Any], admit: Callable[[Any], Passed]) -> tuple[d
                 raise Mismatch(answer.reason)
             admitted[k] = admit(answer)
         except Mismatch as reason:
-            refused[k] = str(reason)
+            refused[k] = one_line(str(reason))
         except Exception as error:  # whatever a client sends, it costs only itself
-            refused[k] = f"the answer cannot be read ({type(error).__name__}: {error})"
+            refused[k] = one_line(f"the answer cannot be read ({type(error).__name__}: {error})")
     return admitted, refused
 
 

@@ -15,11 +15,11 @@ from torch import Tensor
 from filfl.aggregation.guard import MOST_EXAMPLES
 from filfl.availability.base import Ids
 from filfl.clients import Failure, Job, Rehearsed, Sheet, Split, Update
-from filfl.errors import RunError
+from filfl.errors import RunError, one_line
 from filfl.flower.by_logits import logits_of, questions, refusal, upload_question
 from filfl.flower.inner import Inner
 from filfl.flower.keeping import NO_V
-from filfl.flower.mail import Mail, short
+from filfl.flower.mail import Mail
 from filfl.flower.queries import GRADIENT, HELLO, LOSS
 from filfl.flower.records import one, to_arrays, to_gradient
 from filfl.flower.roster import Roster
@@ -221,7 +221,8 @@ class GridClients:
                 _count(metrics[self._inner.weighted_by], self._most_examples)
                 usable.append(answer)
             except (Mismatch, KeyError, TypeError) as error:
-                self._mail.remark(f"client {self._roster.client_of(node)} did not evaluate: {short(str(error))}")
+                k, why = self._roster.client_of(node), one_line(str(error))
+                self._mail.remark(f"client {k} did not evaluate the model of round {t}: {why}")
         return usable
 
     def _update(self, k: int, reply: Message) -> Update:
@@ -257,9 +258,9 @@ class GridClients:
             try:
                 result[k] = answer if isinstance(answer, Failure) else read(k, answer)
             except Mismatch as reason:
-                result[k] = Failure(str(reason))
+                result[k] = Failure(one_line(str(reason)))
             except Exception as error:  # whatever a node sends, it costs only itself
-                result[k] = Failure(f"the answer cannot be read ({type(error).__name__}: {short(str(error))})")
+                result[k] = Failure(f"the answer cannot be read ({type(error).__name__}: {one_line(str(error))})")
         return result
 
 

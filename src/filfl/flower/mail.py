@@ -6,9 +6,7 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from filfl.clients import Failure
-
-LONGEST = 200
-"""Characters of a node's own words that a record keeps."""
+from filfl.errors import one_line
 
 
 class Mail:
@@ -35,7 +33,9 @@ class Mail:
             elif node in answers:
                 self._drop(reply, "it has answered already")
             elif reply.has_error():
-                answers[node] = Failure(f"error {reply.error.code}: {short(reply.error.reason or 'no reason given')}")
+                answers[node] = Failure(
+                    f"error {reply.error.code}: {one_line(reply.error.reason or 'no reason given')}"
+                )
             else:
                 answers[node] = reply
         late = Failure(f"no answer within {self._deadline:g} s")
@@ -51,9 +51,3 @@ class Mail:
 
     def _drop(self, reply: Message, why: str) -> None:
         self.remark(f"an answer from node {reply.metadata.src_node_id} was dropped: {why}")
-
-
-def short(text: str) -> str:
-    """One line of a record, out of whatever a node said."""
-    line = " ".join(text.split())
-    return line if len(line) <= LONGEST else line[: LONGEST - 3] + "..."

@@ -3,18 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-from numpy.typing import NDArray
-from torch import Tensor
-
 from filfl.attacks import Attack
 from filfl.availability.base import Ids
-from filfl.clients import Failure, Job, Learners, Split, Update
-from filfl.selection.base import AnyIds
+from filfl.clients import Failure, Job, Learners, Update
+from filfl.simulation.forwarding import Forwarding
 from filfl.weights import Layout, Weights
 
 
-class AttackedClients:
+class AttackedClients(Forwarding):
     """Learners with an attack in front of them: bad clients train, lie about what they trained to, and answer every
     other question honestly.
 
@@ -23,7 +19,7 @@ class AttackedClients:
     """
 
     def __init__(self, clients: Learners, layout: Layout, attack: Attack, bad: Ids) -> None:
-        self._clients = clients
+        super().__init__(clients)
         self._layout = layout
         self._attack = attack
         self._bad = frozenset(bad.tolist())
@@ -31,15 +27,6 @@ class AttackedClients:
     def train(self, ids: Sequence[int], weights: Weights, job: Job) -> dict[int, Update | Failure]:
         answers = self._clients.train(ids, weights, job)
         return {k: self._sent(answer, weights) if k in self._bad else answer for k, answer in answers.items()}
-
-    def losses(self, ids: Sequence[int], weights: Weights, split: Split) -> dict[int, float | Failure]:
-        return self._clients.losses(ids, weights, split)
-
-    def gradients(self, ids: Sequence[int], weights: Weights) -> dict[int, Tensor | Failure]:
-        return self._clients.gradients(ids, weights)
-
-    def num_examples(self, ids: AnyIds) -> NDArray[np.int64]:
-        return self._clients.num_examples(ids)
 
     def _sent(self, answer: Update | Failure, w_t: Weights) -> Update | Failure:
         if isinstance(answer, Failure):

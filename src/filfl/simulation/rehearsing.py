@@ -2,17 +2,15 @@
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
-from filfl.clients import Failure, Job, Learners, Rehearsed, Sheet, Split, Update
+from filfl.clients import Failure, Job, Learners, Rehearsed, Sheet, Update
 from filfl.evaluation import Samples
-from filfl.selection.base import AnyIds
+from filfl.simulation.forwarding import Forwarding
 from filfl.weights import Weights
 
 
-class RehearsingClients:
+class RehearsingClients(Forwarding):
     """The whole `Clients` door in front of any executor: its clients train as always, what they trained to stays on
     this side, and only what it says to V goes through.
 
@@ -22,7 +20,7 @@ class RehearsingClients:
 
     def __init__(self, clients: Learners, says: Callable[[Sequence[Weights], Samples], list[Tensor | Failure]]) -> None:
         """`says` runs models on samples, as `ByLogits.says` does."""
-        self._clients = clients
+        super().__init__(clients)
         self._says = says
         self._round = 0
         self._kept: dict[int, Update] = {}
@@ -30,15 +28,6 @@ class RehearsingClients:
     def train(self, ids: Sequence[int], weights: Weights, job: Job) -> dict[int, Update | Failure]:
         self._kept.clear()
         return self._clients.train(ids, weights, job)
-
-    def losses(self, ids: Sequence[int], weights: Weights, split: Split) -> dict[int, float | Failure]:
-        return self._clients.losses(ids, weights, split)
-
-    def gradients(self, ids: Sequence[int], weights: Weights) -> dict[int, Tensor | Failure]:
-        return self._clients.gradients(ids, weights)
-
-    def num_examples(self, ids: AnyIds) -> NDArray[np.int64]:
-        return self._clients.num_examples(ids)
 
     def rehearse(self, ids: Sequence[int], weights: Weights, job: Job, sheet: Sheet) -> dict[int, Rehearsed | Failure]:
         self._kept.clear()  # before training: an executor may use the memory again

@@ -99,9 +99,12 @@ def says_to(inference: Inference, weights: Sequence[Weights], samples: Samples) 
 
 
 def digest_of(V: Samples) -> str:
-    """The name of a public V: a hash of its inputs."""
-    x = V.x.cpu().contiguous()
-    return hashlib.sha256(f"{x.dtype} {list(x.shape)} ".encode() + x.numpy().tobytes()).hexdigest()
+    """The name of a public V: a hash of its inputs, and of what makes them of bytes."""
+    named = hashlib.sha256()
+    for part in (V.x, V.scale, V.shift):
+        part = part.cpu().contiguous()
+        named.update(f"{part.dtype} {list(part.shape)} ".encode() + part.numpy().tobytes())
+    return named.hexdigest()
 
 
 class EnsembleReward:

@@ -5,18 +5,16 @@ import os
 import tempfile
 from collections.abc import Sequence
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from filfl.clients import Failure, Job, Learners, Split, Update
+from filfl.clients import Failure, Job, Learners, Update
 from filfl.errors import RunError
-from filfl.selection.base import AnyIds
+from filfl.simulation.forwarding import Forwarding
 from filfl.weights import Layout, Weights
 
 
-class SpillingClients:
+class SpillingClients(Forwarding):
     """Clients whose trained weights take at most so many bytes of memory; those of a larger cohort lie in a file.
 
     The cohort trains in parts that fit, and every part moves to the file before the next one trains. The system reads
@@ -24,7 +22,7 @@ class SpillingClients:
     """
 
     def __init__(self, clients: Learners, layout: Layout, most_bytes: float, half: bool) -> None:
-        self._clients = clients
+        super().__init__(clients)
         self._layout = layout
         self._at_a_time = max(1, int(most_bytes // (layout.num_floats * layout.dtype.itemsize)))
         self._half = half
@@ -40,15 +38,6 @@ class SpillingClients:
             for row, (k, answer) in zip(rows[start:], self._clients.train(part, weights, job).items(), strict=False):
                 answers[k] = answer if isinstance(answer, Failure) else self._moved(answer, row)
         return answers
-
-    def losses(self, ids: Sequence[int], weights: Weights, split: Split) -> dict[int, float | Failure]:
-        return self._clients.losses(ids, weights, split)
-
-    def gradients(self, ids: Sequence[int], weights: Weights) -> dict[int, Tensor | Failure]:
-        return self._clients.gradients(ids, weights)
-
-    def num_examples(self, ids: AnyIds) -> NDArray[np.int64]:
-        return self._clients.num_examples(ids)
 
     def _moved(self, update: Update, row: Tensor) -> Update:
         assert isinstance(update.weights, Weights)
