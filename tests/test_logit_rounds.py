@@ -492,3 +492,10 @@ def test_what_the_filter_kept_nobody_of_is_chosen_from_all_that_answered(empty: 
     assert record.filtered == [] and len(record.selected) == 3
     assert record.notes == ["the filter kept nobody: chosen from all that trained"]
     assert record.evaluations == 8 + 3 + (empty == "global")
+
+
+def test_the_name_of_V_covers_how_its_bytes_are_read() -> None:
+    x, y = torch.zeros(3, 2, dtype=torch.uint8), torch.zeros(3, dtype=torch.int64)
+    one, two = torch.ones(()), torch.full((), 2.0)
+    names = {digest_of(Samples(x, y, scale, shift)) for scale in (one, two) for shift in (one, two)}
+    assert len(names) == 4

@@ -192,6 +192,13 @@ def test_an_answer_from_a_node_that_was_not_asked_is_dropped_and_recorded() -> N
     assert "an answer from node 1017 was dropped: it answers nothing that was asked now" in records[1]["notes"]
 
 
+def test_a_record_does_not_grow_with_what_a_node_says() -> None:
+    grid = federation()
+    grid.nodes[1000].tamper = altered(lambda arrays: {**arrays, "x" * 10**6: arrays["bias"]})
+    _, records = run(grid, rounds=1)
+    assert records[0]["refused"]["0"].startswith("key xxx") and len(records[0]["refused"]["0"]) <= 200
+
+
 def test_nobody_is_given_longer_than_the_deadline() -> None:
     grid = federation()
     run(grid)

@@ -166,6 +166,12 @@ def test_records_and_weights_are_the_same_numbers(made: dict[str, Any]) -> None:
     assert torch.equal(aggregated(mean, layout).integers, weights.integers)
 
 
+def test_a_mean_of_counters_is_rounded_not_cut() -> None:
+    counters = {"w": Array(np.zeros(1, np.float32)), "n": Array(np.array([3, 7]))}
+    mean = ArrayRecord({"w": counters["w"], "n": Array(np.array([2.9999999, 7.4]))})
+    assert aggregated(mean, layout_of(ArrayRecord(counters))).integers.tolist() == [3, 7]
+
+
 def test_a_gradient_has_zeros_where_nothing_trains() -> None:
     layout = layout_of(ArrayRecord({"a": Array(np.zeros(2, np.float32)), "b": Array(np.ones(3, np.float32))}))
     gradient = to_gradient(ArrayRecord({"b": Array(np.array([1, 2, 3], np.float32))}), layout)
