@@ -84,8 +84,8 @@ def render(stored: Mapping[str, Summary], written: Mapping[str, str]) -> str:
         ),
         "",
         wrapped(
-            "Learning rates, batches and rounds at laptop scale were chosen before these runs, on seeds 100 and 101, by "
-            "the final accuracy of the arms without a filter, for example by `filfl compare poc-femnist "
+            "Learning rates, batches and rounds at laptop scale were chosen before these runs, on seeds 100 and 101, "
+            "by the final accuracy of the arms without a filter, for example by `filfl compare poc-femnist "
             "--arm a:filter.name=none,training.lr=0.1 --arm b:filter.name=none,training.lr=0.2 --set seed=100`."
         ),
         "",
