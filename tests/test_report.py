@@ -1,5 +1,6 @@
 """The report's data: exact words and maps on small records, and stores that are cut off, damaged or of old versions."""
 
+import itertools
 import json
 import re
 import shutil
@@ -11,11 +12,14 @@ import numpy as np
 import pytest
 import tomli_w
 from hypothesis import given
+from hypothesis import settings as examples
 from hypothesis import strategies as st
+from matplotlib.figure import Figure
 
 from filfl.errors import RunError
 from filfl.report.cells import measure, measures_table
 from filfl.report.collect import ArmRuns, Section, collect
+from filfl.report.figures import name_points
 from filfl.report.html import render, report_data, to_script
 from filfl.report.presence import presence, traces
 from filfl.report.settings import settings
@@ -350,3 +354,18 @@ def test_the_page_needs_nothing_and_nothing_breaks_out_of_it(store: Path) -> Non
     inside = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL).group(1)
     assert json.loads(inside)["sections"][0]["title"] == "</script><script>alert(1)</script> & {{data}}"
     assert "Apache" in page
+
+
+@examples(max_examples=20, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from([50.0, 51.0, 60.0, 170.0]), st.sampled_from([0.60, 0.605, 0.7])), max_size=13)
+)
+def test_names_in_a_picture_hide_neither_each_other_nor_points(points: list[tuple[float, float]]) -> None:
+    figure = Figure(figsize=(6.4, 4.8))
+    axis = figure.subplots()
+    axis.set(xlim=(40, 200), ylim=(0.55, 0.75), xscale="log")
+    name_points(axis, {f"filter-{i}": point for i, point in enumerate(points)})
+    names = [label.get_window_extent() for label in axis.texts if label.get_text()]
+    assert len(names) == len(points)
+    assert not any(a.overlaps(b) for a, b in itertools.combinations(names, 2))
+    assert not any(name.contains(x, y) for name in names for x, y in axis.transData.transform(points or [(50, 0.6)]))

@@ -1,6 +1,7 @@
 """Pictures of a comparison: curves over the rounds with bands over the seeds, or the final values, as bars or against
 what was sent for them."""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -8,12 +9,16 @@ from typing import Literal
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
+from matplotlib.transforms import Bbox
 
 from filfl.report.curves import CURVES, Curve, Series
 from filfl.report.styles import arm_places
 
 # Okabe and Ito's palette: told apart also by people who do not see all colours.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
+NEAR = 12
+"""Points of the page within which a name belongs to its point without a line."""
 
 Drawn = Mapping[str, Mapping[str, Series]]
 """Arm -> curve -> its points."""
@@ -98,18 +103,42 @@ def draw_uplink(
     axes = figure.subplots(1, len(panels), squeeze=False, sharey=True).flatten()
     for axis, panel in zip(axes, panels, strict=True):
         points = {levels[0]: point for levels, point in values.items() if levels[1:] == panel}
-        for i, (name, (sent, mean, std)) in enumerate(points.items()):
-            axis.errorbar(sent, mean, std, fmt="o", color=COLOURS[i % len(COLOURS)], markersize=5, lw=0.9)
-            axis.annotate(name, (sent, mean), xytext=(5, 4), textcoords="offset points", fontsize=8)
+        for i, (sent, mean, std) in enumerate(points.values()):
+            axis.errorbar(sent, mean, std, color=COLOURS[i % len(COLOURS)], lw=1.2, alpha=0.35)
+            axis.plot(sent, mean, "o", color=COLOURS[i % len(COLOURS)], markersize=5)
         axis.set_xscale("log")
+        axis.xaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
+        axis.xaxis.set_major_formatter("{x:g}")
+        axis.xaxis.set_minor_formatter(NullFormatter())
         axis.set_xlabel("Uplink, MB")
         axis.set_ylabel(label)
         axis.set_title(", ".join(panel), fontsize=11)
         axis.margins(x=0.18)
         _plain(axis)
     figure.suptitle(title, fontsize=12, wrap=True)
+    figure.draw_without_rendering()  # now it is known where everything lies
+    for axis, panel in zip(axes, panels, strict=True):
+        name_points(axis, {levels[0]: (x, y) for levels, (x, y, _) in values.items() if levels[1:] == panel})
     figure.savefig(path, dpi=dpi)
     return path
+
+
+def name_points(axis: Axes, points: Mapping[str, tuple[float, float]]) -> None:
+    """Write names beside points, each at the nearest place that hides neither a point nor another name."""
+    taken = [Bbox.from_bounds(x - 4, y - 4, 8, 8) for x, y in axis.transData.transform(list(points.values()))]
+    places = sorted(((dx, dy) for dx in (7, -7, 30, -30) for dy in range(-88, 89, 11)), key=lambda d: math.hypot(*d))
+    for name, point in points.items():
+        for dx, dy in places:
+            side = "left" if dx > 0 else "right"
+            label = axis.annotate(name, point, (dx, dy), textcoords="offset points", fontsize=8, ha=side, va="center")
+            extent = label.get_window_extent()
+            if not any(extent.overlaps(box) for box in taken) or (dx, dy) == places[-1]:
+                break
+            label.remove()
+        taken.append(extent)
+        if math.hypot(dx, dy) > NEAR:
+            line = {"arrowstyle": "-", "lw": 0.5, "alpha": 0.6, "shrinkA": 0, "shrinkB": 2}
+            axis.annotate("", point, (dx, dy), textcoords="offset points", arrowprops=line)
 
 
 def arm_styles(arms: Sequence[str], against: Mapping[str, str]) -> dict[str, tuple[str, str]]:
