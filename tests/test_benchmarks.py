@@ -204,3 +204,23 @@ def test_a_race_ends_once_it_is_certain():
     assert kept == {0}
     assert {chunk for S, chunk in read if {1} == S} == {0}
     assert passes == pytest.approx((1 + 5 + 5) / 5)
+
+
+def test_the_page_on_logits_has_the_table_of_when_they_are_worth_it():
+    import logit_worth
+
+    page = (BENCHMARKS.parent / "docs" / "logits.md").read_text()
+    assert "\n".join(logit_worth.table()) in page
+
+
+@given(model=st.integers(100, 10**8), classes=st.integers(2, 5000), n=st.integers(2, 200), K=st.integers(1, 5))
+def test_up_to_the_break_even_logits_are_no_more_than_models(model, classes, n, K):
+    from filfl.logits import Form
+    from filfl.models import MODELS
+    from logit_worth import World, break_even, filter_round
+
+    world = World(MODELS["mlp"](), (1,), classes, n, min(K, n - 1))
+    for form in (Form(), Form("int8")):
+        m = break_even(world, model, form)
+        assert m < 0 or filter_round(world, model, form, m) <= n * model
+        assert filter_round(world, model, form, m + 1) > n * model

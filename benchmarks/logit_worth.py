@@ -1,0 +1,72 @@
+"""When filter rounds that move logits are worth it: what they send for several networks, and from which m on they send
+more than filter rounds that move models.
+
+python benchmarks/logit_worth.py
+
+It trains nothing: sizes follow from the networks. It prints a table in Markdown.
+"""
+
+from typing import NamedTuple
+
+import torch
+
+from filfl.clients import rehearsed_bytes, update_bytes
+from filfl.logits import Form
+from filfl.models import MODELS, Model
+from filfl.report.table import markdown_rows
+from filfl.weights import FlatModel
+
+M = 500
+"""Samples of V in the table."""
+FORMS = (Form(), Form("int8"))
+
+
+class World(NamedTuple):
+    """A network, and what it is for."""
+
+    model: Model
+    sample: tuple[int, ...]
+    classes: int
+    n: int
+    K: int
+
+
+LSTM = MODELS["lstm"]
+WORLDS = {
+    "LEAF's CNN, FEMNIST": World(MODELS["leaf-cnn"](), (1, 28, 28), 62, n=50, K=5),
+    "ResNet-18, CIFAR-10": World(MODELS["resnet18"](), (3, 32, 32), 10, n=50, K=5),
+    "ResNet-18, 1,000 classes": World(MODELS["resnet18"](), (3, 32, 32), 1000, n=50, K=5),
+    "LSTM of 2 x 256, Shakespeare": World(LSTM(), (80,), 80, n=100, K=10),
+    "CNN of the study, FEMNIST": World(MODELS["small-cnn"](channels=(8, 16), hidden=64), (1, 28, 28), 62, n=50, K=5),
+    "LSTM of the study, Shakespeare": World(LSTM(hidden=64, layers=1), (80,), 80, n=100, K=10),
+    "MLP of 32, digits": World(MODELS["mlp"](hidden=(32,)), (64,), 10, n=10, K=3),
+}
+
+
+def table() -> list[str]:
+    """The lines of the table."""
+    rows = []
+    for name, world in WORLDS.items():
+        net = FlatModel(world.model.build(world.sample, world.classes), torch.device("cpu"))
+        model = update_bytes(net.layout)
+        sent = [world.n * model / 1e6, *(filter_round(world, model, form) / 1e6 for form in FORMS)]
+        even = [break_even(world, model, form) for form in FORMS]
+        rows.append([name, f"{net.layout.num_trained:,}", *(f"{mb:,.2f}" for mb in sent), *(f"{m:,}" for m in even)])
+    head = ["network", "weights", "models, MB", "logits, MB", "int8, MB", "even at m", "int8"]
+    return markdown_rows(head, rows)
+
+
+def filter_round(world: World, model: int, form: Form, m: int = M) -> int:
+    """Bytes that clients send in a filter round by logits."""
+    return world.n * rehearsed_bytes(form, (m, world.classes)) + world.K * model
+
+
+def break_even(world: World, model: int, form: Form) -> int:
+    """The largest m with which a filter round by logits sends no more than one by models."""
+    one = form.num_bytes((1, world.classes))
+    room = (world.n - world.K) * model - world.n * rehearsed_bytes(form, (0, world.classes))
+    return room // (world.n * one)
+
+
+if __name__ == "__main__":
+    print("\n".join(table()))
