@@ -4,7 +4,9 @@ python benchmarks/logit_arithmetic.py
 
 A few clients train, and each one's weights run on the filtering set as another machine might run them. Differences are
 shares of a sample's largest output (of 1 where that is smaller), the largest of all; the last column is how far apart
-two different clients are in their most different sample, the least of all pairs. It prints a table in Markdown.
+two different clients are in their most different sample, the least of all pairs. The second table has the difference in
+mean loss, as a share of the loss (of 1 where that is smaller), over the first samples alone and over all: what
+`filfl.logits.LOSS_ROOM` allows for. It prints tables in Markdown.
 """
 
 from collections.abc import Callable
@@ -19,7 +21,7 @@ from filfl.clients import Job
 from filfl.errors import FilflError
 from filfl.evaluation import Samples, cross_entropy
 from filfl.experiment import Experiment
-from filfl.logits import ARITHMETIC
+from filfl.logits import ARITHMETIC, LOSS_ROOM
 from filfl.report.table import markdown_rows
 from filfl.simulation.serial import SerialClients, samples_on
 from filfl.simulation.setup import network
@@ -33,6 +35,8 @@ WORLDS = {
 }
 CLIENTS = 4
 SAMPLES = 100
+FEW = 20
+"""Of which the mean loss is taken also: the fewer, the less chance evens out."""
 
 
 @torch.no_grad()
@@ -62,7 +66,12 @@ def apart(one: Tensor, other: Tensor) -> float:
     return float(((one - other).abs() / one.abs().amax(dim=1, keepdim=True).clamp(min=1.0)).max())
 
 
-def measured(name: str, changes: dict[str, object]) -> list[str]:
+def loss_apart(one: Tensor, other: Tensor, y: Tensor) -> float:
+    true, told = float(cross_entropy(one, y)), float(cross_entropy(other, y))
+    return abs(true - told) / max(1.0, true)
+
+
+def measured(name: str, changes: dict[str, object]) -> tuple[list[str], list[str]]:
     config = Experiment.load(name).config(changes)
     data = config.data.load(0).with_filter_size(SAMPLES, 0)
     net = network(lambda: config.model.build(data.sample_shape, data.classes), 0, torch.device("cpu"))
@@ -87,20 +96,31 @@ def measured(name: str, changes: dict[str, object]) -> list[str]:
         worst(dtype=torch.bfloat16),
         min(apart(one, other) for one, other in combinations(plain, 2)),
     ]
-    return [f"{value:.1e}" for value in found]
+    losses = [
+        max(loss_apart(one[:m], run(net, w, V, **how)[:m], V.y[:m]) for one, w in zip(plain, weights, strict=True))
+        for how in ({"cut": ten_bits}, {"dtype": torch.bfloat16})
+        for m in (FEW, SAMPLES)
+    ]
+    others = [loss_apart(one, other, V.y) for one, other in combinations(plain, 2)]
+    return [f"{value:.1e}" for value in found], [f"{value:.1e}" for value in (*losses, min(others), max(others))]
 
 
 def main() -> None:
     torch.set_num_threads(1)
-    rows = []
+    rows, losses = [], []
     for title, (name, changes) in WORLDS.items():
         try:
-            rows.append([title, *measured(name, changes)])
+            outputs, loss = measured(name, changes)
+            rows.append([title, *outputs])
+            losses.append([title, *loss])
         except FilflError as error:
             rows.append([title, str(error)])
     headings = ["", "2 threads", "batches of 7", "of 1", "float64", "TF32", "bfloat16", "another client"]
     print("\n".join(markdown_rows(headings, rows)))
-    print(f"\nallowed: {ARITHMETIC:g}")
+    print(f"\nallowed: {ARITHMETIC:g}\n")
+    ways = [f"{way}, {m} samples" for way in ("TF32", "bfloat16") for m in (FEW, SAMPLES)]
+    print("\n".join(markdown_rows(["mean loss", *ways, "another client, least", "most"], losses)))
+    print(f"\nallowed: {LOSS_ROOM:g}")
 
 
 if __name__ == "__main__":

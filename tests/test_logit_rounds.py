@@ -18,7 +18,7 @@ from filfl.clients import Failure, Job, Metered, Rehearsed, Sheet, Update
 from filfl.clock import Stopwatch
 from filfl.evaluation import Samples, cross_entropy
 from filfl.filtering import FILTERS, Filtering
-from filfl.logits import Form, Packed
+from filfl.logits import ARITHMETIC, Form, Packed
 from filfl.models.cnn import LeafCNN
 from filfl.round import filfl_round
 from filfl.sections import FilterOptions
@@ -280,7 +280,7 @@ def test_where_all_of_the_filtered_lied_it_filters_again_without_them() -> None:
     world = World(door=Boaster)
     (record,), state = world.run(1)
     assert "do not say what it claimed" in record.refused[7] and len(record.refused) == 1
-    assert record.notes == ["none of 1 chosen clients sent what it claimed: filtered again without them"]
+    assert record.notes == ["1 of the chosen did not send what they claimed: filtered again without them"]
     without = replace(world.fl, clients=gone()(world.door.honest), num_clients=7)
     honest, expected = filfl_round(1, State(world.net.weights()), without, Stopwatch())
     assert record.filtered == expected.filtered and record.selected == expected.selected
@@ -352,7 +352,14 @@ ON_UPLOAD: dict[str, Callable[[Any], Any]] = {
     "no examples": lambda answer: replace(answer, num_examples=0),
     "integers": lambda answer: replace(answer, weights=replace(answer.weights, integers=torch.ones(3))),
     "what it trained to": lambda answer: answer,
+    "turned and far away": uploads(lambda w: -w + 20_000.0 * (torch.arange(15) >= 12)),
+    "turned and further off": uploads(lambda w: -w + 45.0 * (torch.arange(15) >= 12)),
 }
+CLAIMED = {
+    "turned and far away": PERFECT + 20_000.0,
+    "turned and further off": PERFECT + 45.0,
+}
+"""What goes with an upload that is meant to make room for itself."""
 
 
 class Liars(Front):
@@ -372,14 +379,14 @@ class Liars(Front):
 
     def kind(self, k: int) -> tuple[dict[str, Any], str]:
         kinds = [*((ON_ARRIVAL, name) for name in ON_ARRIVAL), *((ON_UPLOAD, name) for name in ON_UPLOAD)]
-        return kinds[(7 * self.turn + k) % len(kinds)]
+        return kinds[(11 * self.turn + k) % len(kinds)]
 
     def told(self, k: int, answer: Any, sheet: Sheet) -> Any:
         kinds, name = self.kind(k)
         if k in self.HONEST:
             return answer
         if kinds is ON_UPLOAD:
-            return replace(answer, logits=sheet.form.pack(PERFECT))
+            return replace(answer, logits=sheet.form.pack(CLAIMED.get(name, PERFECT)))
         self._count(k, f"on arrival: {name}")
         return ON_ARRIVAL[name](answer, sheet)
 
@@ -409,6 +416,86 @@ def test_a_thousand_lies_and_none_enters_the_average(name: str) -> None:
         told += len(world.door.lied)
     assert told >= 1000, told
     assert len(world.door.kinds) == len(ON_ARRIVAL) + len(ON_UPLOAD), "of every kind"
+
+
+class Liar(Front):
+    """Client 7 claims to know every class, and uploads one of the above."""
+
+    kind = ""
+
+    def told(self, k: int, answer: Any, sheet: Sheet) -> Any:
+        claim = sheet.form.pack(CLAIMED.get(self.kind, PERFECT))
+        return replace(answer, logits=claim) if k == 7 else answer
+
+    def sent(self, k: int, answer: Any) -> Any:
+        return ON_UPLOAD[self.kind](answer) if k == 7 else answer
+
+
+@pytest.mark.parametrize("form", [("float32", None), ("float16", None), ("int8", None), ("float32", 2), ("int8", 2)])
+@pytest.mark.parametrize("kind", ON_UPLOAD)
+def test_every_lie_is_found_in_every_form(kind: str, form: tuple[Any, int | None]) -> None:
+    options = replace(LOGITS, name="keep-all", precision=form[0], top=form[1])
+    world = World(door=Liar, options=options, K=8)
+    world.door.kind = kind
+    (record,), state = world.run(1)
+    assert list(record.refused) == [7] and record.refused[7]
+    assert record.selected == [*range(7)]
+    assert torch.equal(state.w.vector, world.mean(range(7)))
+
+
+class Flatterer(Front):
+    """Client 7 claims a little more on every sample than it knows, but nowhere more than arithmetic could explain."""
+
+    def told(self, k: int, answer: Any, sheet: Sheet) -> Any:
+        z = answer.logits.values
+        lifted = z + 0.9 * ARITHMETIC * z.abs().amax(dim=1, keepdim=True).clamp(min=1.0) * (PERFECT / 10 - 1)
+        return replace(answer, logits=sheet.form.pack(lifted)) if k == 7 else answer
+
+
+def test_who_flatters_itself_everywhere_is_found_by_its_loss() -> None:
+    world = World(door=Flatterer, options=replace(LOGITS, name="keep-all"), K=8)
+    (record,), _ = world.run(1)
+    assert list(record.refused) == [7] and "V's loss is" in record.refused[7]
+
+
+def test_who_is_left_of_the_filtered_is_not_enough_where_somebody_lied() -> None:
+    """The filter went by a claim that was not so: it goes again, and nobody uploads twice."""
+
+    def with_7(ids: Sequence[int], R: Any, rng: Any) -> Filtering:
+        return Filtering(kept=(2, 7) if 7 in ids else (2, 3, 5, 6))
+
+    world = World(door=Boaster, filter=with_7)
+    (record,), state = world.run(1)
+    assert record.notes == ["1 of the chosen did not send what they claimed: filtered again without them"]
+    assert record.filtered == [2, 3, 5, 6] and len(record.selected) == 3
+    asked = [k for ids in world.door.uploads for k in ids]
+    assert sorted(asked) == sorted({2, 7, *record.selected})
+    assert torch.equal(state.w.vector, world.mean(record.selected))
+
+
+def test_who_uploaded_before_may_be_chosen_when_it_filters_again() -> None:
+    class AndGone(Boaster):
+        def sent(self, k: int, answer: Any) -> Any:
+            return Failure("gone") if k == 3 else answer
+
+    def with_7(ids: Sequence[int], R: Any, rng: Any) -> Filtering:
+        return Filtering(kept=(2, 7) if 7 in ids else (2, 3, 6))
+
+    def last(pool: Any, k: int, ask: Any, rng: Any) -> list[int]:
+        return [int(i) for i in pool[-k:]]
+
+    world = World(door=AndGone, filter=with_7, selection=last, K=2)
+    (record,), _ = world.run(1)
+    assert record.selected == [2, 6] and world.door.uploads == [[2, 7], [3, 6]]
+
+
+def test_who_merely_left_does_not_make_it_filter_again() -> None:
+    def both(ids: Sequence[int], R: Any, rng: Any) -> Filtering:
+        return Filtering(kept=(2, 7))
+
+    world = World(door=gone(7), filter=both)
+    (record,), _ = world.run(1)
+    assert record.selected == record.filtered == [2] and not record.notes
 
 
 def test_weights_are_forgotten_with_the_round() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from filfl.logits import ARITHMETIC, LARGEST, Form, Packed
+from filfl.logits import ARITHMETIC, LARGEST, ROOM, Form, Packed
 from filfl.weights import Mismatch
 
 CPU = torch.device("cpu")
@@ -87,7 +87,7 @@ def test_int8_by_hand() -> None:
 
 def slack(z: Tensor) -> Tensor:
     """How far another machine may be off."""
-    return ARITHMETIC * z.abs().amax(dim=1, keepdim=True).clamp(min=1.0)
+    return ARITHMETIC * z.abs().amax(dim=1, keepdim=True).clamp(min=1.0, max=ROOM)
 
 
 @given(outputs, st.sampled_from(FORMS), st.integers(0, 99))
@@ -120,7 +120,29 @@ def test_a_large_scale_makes_no_room_for_itself() -> None:
     # Counts that are all 0 are within half a step of anything, if only the step is large enough.
     z = torch.tensor([[4.0, -4.0, 1.0]])
     claim = Packed(torch.zeros(1, 3, dtype=torch.int8), torch.tensor([100.0]))
-    assert "4 instead of 0" in Form("int8").lie(claim, z)
+    assert "int8 counts in other steps" in Form("int8").lie(claim, z)
+
+
+@pytest.mark.parametrize("form", ALL)
+def test_large_outputs_make_no_more_room(form: Form) -> None:
+    """Who uploads weights decides what these say: a large shift, or a class that never matters, costs it nothing."""
+    shifted = torch.tensor([[4.0, -4.0, 1.0]]) + 20_000.0
+    assert "do not say" in form.lie(form.pack(shifted + torch.tensor([[-60.0, 60.0, 0.0]])), shifted)
+    outlier = torch.tensor([[4.0, -4.0, -1000.0]])
+    assert "do not say" in form.lie(form.pack(torch.tensor([[-4.0, 4.0, -1000.0]])), outlier)
+
+
+def test_int8_is_what_rounding_makes_of_it() -> None:
+    z = torch.tensor([[127.0, 10.2, 10.45, -3.0]])  # steps of 1, and a slack of 0.5
+    packed = Form("int8").pack(z)
+
+    def with_counts(*counts: int) -> str | None:
+        return Form("int8").lie(replace(packed, values=torch.tensor([counts], dtype=torch.int8)), z)
+
+    assert with_counts(127, 10, 10, -3) is None
+    assert with_counts(127, 11, 11, -3) is None, "10.7 and 10.95 are within the slack, and round to 11"
+    assert with_counts(126, 10, 10, -3) is None
+    assert with_counts(127, 9, 10, -3) and with_counts(127, 10, 9, -3) and with_counts(127, 10, 10, -5)
 
 
 def test_classes_nobody_finds_likely_are_a_lie() -> None:

@@ -39,13 +39,13 @@ class Federation:
         self.certificates = folder / "certificates"
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         """By name: superlink, site0, site1, ..."""
-        self._port = free_port()
+        self.port = free_port()
         self._home = folder / "user"
         self._home.mkdir(parents=True)
         if not insecure:
             make_certificates(self.certificates)
         secure = f'root-certificates = "{self.certificates / "ca.crt"}"'
-        connection = f'address = "127.0.0.1:{self._port}"\n{"insecure = true" if insecure else secure}\n'
+        connection = f'address = "127.0.0.1:{self.port}"\n{"insecure = true" if insecure else secure}\n'
         (self._home / "config.toml").write_text(f'[superlink]\ndefault = "{LINK}"\n\n[superlink.{LINK}]\n{connection}')
 
     def __enter__(self) -> "Federation":
@@ -64,7 +64,7 @@ class Federation:
 
         more: further arguments of flower-superlink.
         """
-        command = ["flower-superlink", "--host", "127.0.0.1", "--port", str(self._port)]
+        command = ["flower-superlink", "--host", "127.0.0.1", "--port", str(self.port)]
         command += ["--database", str(self.folder / "superlink.db"), "--disable-runtime-dependency-installation", *more]
         if self.insecure:
             command.append("--insecure")
@@ -84,9 +84,12 @@ class Federation:
         make_key(self.key(number))
         self.flwr("supernode", "register", f"{self.key(number)}.pub", LINK, "--name", f"site{number}")
 
-    def start_node(self, number: int, of: int) -> None:
-        """Start the SuperNode of this site, with its key."""
-        command = ["flower-supernode", "--superlink", f"127.0.0.1:{self._port}"]
+    def start_node(self, number: int, of: int, port: int | None = None) -> None:
+        """Start the SuperNode of this site, with its key.
+
+        port: one that leads to the SuperLink, where it is not the SuperLink's own.
+        """
+        command = ["flower-supernode", "--superlink", f"127.0.0.1:{port or self.port}"]
         command += ["--host", "127.0.0.1", "--port", str(free_port())]
         command += ["--node-config", f"partition-id={number} num-partitions={of}"]
         if self.insecure:
@@ -144,7 +147,7 @@ class Federation:
         trusted = None if self.insecure else ssl.create_default_context(cafile=str(self.certificates / "ca.crt"))
         scheme = "http" if self.insecure else "https"
         try:
-            with urllib.request.urlopen(f"{scheme}://127.0.0.1:{self._port}/health", timeout=5, context=trusted):
+            with urllib.request.urlopen(f"{scheme}://127.0.0.1:{self.port}/health", timeout=5, context=trusted):
                 return True
         except OSError:
             return False

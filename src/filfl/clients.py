@@ -55,6 +55,10 @@ class Failure:
     """A client that did not answer as asked, and why."""
 
     reason: str
+    arrived: int = 0
+    """Bytes that it sent all the same."""
+    twice: bool = False
+    """As in `Rehearsed`."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,8 @@ class Rehearsed:
     """What its model says to the samples of the sheet."""
     num_examples: int
     train_loss: float
+    twice: bool = False
+    """Whether it was asked a second time, with V, which it no longer had."""
 
 
 class Learners(Protocol):
@@ -168,9 +174,11 @@ class Metered:
 
     def rehearse(self, ids: Sequence[int], weights: Weights, job: Job, sheet: Sheet) -> dict[int, Rehearsed | Failure]:
         answers = self._clients.rehearse(ids, weights, job, sheet)
-        self.downlink += len(sheet.new.intersection(ids)) * sheet.V.x.nbytes
-        self.downlink += len(ids) * (0 if sheet.rows is None else ROW * len(sheet.rows))
-        return self._count(ids, answers, rehearsed_bytes(sheet.form, sheet.shape))
+        twice = [k for k, answer in answers.items() if getattr(answer, "twice", False)]
+        asked = [*ids, *twice]
+        self.downlink += (len(sheet.new.intersection(ids)) + len(twice)) * sheet.V.x.nbytes
+        self.downlink += len(asked) * (0 if sheet.rows is None else ROW * len(sheet.rows))
+        return self._count(asked, answers, rehearsed_bytes(sheet.form, sheet.shape))
 
     def upload(self, ids: Sequence[int], round: int) -> dict[int, Update | Failure]:
         """The question itself carries nothing."""
@@ -179,5 +187,5 @@ class Metered:
 
     def _count(self, ids: Sequence[int], answers: dict[int, Answer], size: int) -> dict[int, Answer]:
         self.downlink += len(ids) * self._layout.num_bytes
-        self.uplink += size * sum(not isinstance(answer, Failure) for answer in answers.values())
+        self.uplink += sum(each.arrived if isinstance(each, Failure) else size for each in answers.values())
         return answers

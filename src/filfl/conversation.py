@@ -13,7 +13,7 @@ from filfl.aggregation import Admitted, guard, guard_logits
 from filfl.availability.base import among
 from filfl.clients import Failure, Metered, Rehearsed, Sheet
 from filfl.clock import Stopwatch
-from filfl.errors import PluginError
+from filfl.errors import PluginError, one_line
 from filfl.filtering.when import NOBODY
 from filfl.rng import stream
 from filfl.selection.base import AnyIds
@@ -42,6 +42,8 @@ class Conversation:
         self.handed = state.handed
         self.checks = 0
         """Uploads that were run on V."""
+        self.liars: set[int] = set()
+        """Who uploaded something else than it claimed: what a filter made of its claim was not so."""
         self._claims: dict[int, Rehearsed] = {}
         self._sheet: Sheet | None = None
         self._t, self._w_t, self._fl, self._clock = t, state.w, fl, clock
@@ -76,22 +78,21 @@ class Conversation:
         """The samples of V that this round goes by; None is all of them."""
         return self._sheet.rows if self._sheet else None
 
-    def cast(self, ids: AnyIds) -> tuple[list[int], dict[int, Admitted], set[int]]:
-        """A_t out of these clients with the weights that they kept; and who failed to send them, each of whom is
-        replaced by the next choice for as long as there is one."""
+    def cast(self, ids: AnyIds, w: dict[int, Admitted]) -> tuple[list[int], set[int]]:
+        """A_t out of these clients; and who failed to send the weights that it kept, each of whom is replaced by the
+        next choice for as long as there is one. What they send is added to `w`, and nobody in it is asked again."""
         again = getattr(self._fl.selection, "with_replacement", False)
         left, missing, tries = [int(k) for k in ids], self._fl.K, 0
         A_t: list[int] = []
-        w: dict[int, Admitted] = {}
         failed: set[int] = set()
         while left and missing:
             chosen = self.select(left, missing, tries)
             w |= self._upload(sorted(set(chosen) - w.keys()))
             A_t += [k for k in chosen if k in w]
             failed |= set(chosen) - w.keys()
-            left = [k for k in left if k not in failed and (again or k not in w)]
+            left = [k for k in left if k not in failed and (again or k not in A_t)]
             missing, tries = sum(k in failed for k in chosen), tries + 1
-        return sorted(A_t), w, failed
+        return sorted(A_t), failed
 
     def _upload(self, ids: Sequence[int]) -> dict[int, Admitted]:
         """The weights that these clients kept, of those who told the truth about them."""
@@ -104,13 +105,14 @@ class Conversation:
             for (k, update), says in zip(admitted.items(), outputs, strict=True):
                 claim = self._claims[k]
                 if isinstance(says, Failure):
-                    refused[k] = says.reason
+                    refused[k] = one_line(says.reason)
                 elif update.num_examples != claim.num_examples:
                     refused[k] = f"it said {claim.num_examples} examples, and now {update.num_examples}"
-                elif lie := sheet.form.lie(claim.logits, says):
+                elif lie := by.lie(claim.logits, says, sheet):
                     refused[k] = lie
         self.checks += len(admitted)
         self.refused |= refused
+        self.liars |= {k for k in refused if not isinstance(answers[k], Failure)}
         return self._remembered({k: update for k, update in admitted.items() if k not in refused})
 
     def _remembered(self, admitted: dict[int, Admitted]) -> dict[int, Admitted]:

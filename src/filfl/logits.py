@@ -14,8 +14,13 @@ Precision = Literal["float32", "float16", "int8"]
 LARGEST = 60_000.0
 """No output is larger: float16 ends soon after, and a model that says such a thing has diverged."""
 ARITHMETIC = 0.01
-"""How far two machines may be apart over the same weights and sample, as a share of the sample's largest output (of 1
-where that is smaller). Measured: see docs/logits.md."""
+"""How far two machines may be apart over the same weights and sample, as a share of the sample's largest output, but of
+no less than 1 and no more than `ROOM`. Measured: see docs/logits.md."""
+ROOM = 50.0
+"""Larger outputs make no more room: whoever uploads weights decides how large these are."""
+LOSS_ROOM = 0.005
+"""How far the mean loss on V by a claim may be from that by the weights, as a share of the latter (of 1 where that is
+smaller). Measured: see docs/logits.md."""
 LEVELS = 127
 """int8 counts from -127 to 127."""
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "int8": torch.int8}
@@ -65,9 +70,7 @@ class Form:
         if self.precision != "int8":
             return Packed(values.to(DTYPES[self.precision]), None, classes)
         scales = _scales(values)
-        counts = (values / scales.clamp(min=torch.finfo(torch.float32).tiny)[:, None]).round()
-        # What is not finite shows in the scale: an integer cannot say it.
-        return Packed(counts.nan_to_num().clamp(-LEVELS, LEVELS).to(torch.int8), scales, classes)
+        return Packed(_counts(values, scales[:, None]).to(torch.int8), scales, classes)
 
     def unpack(self, packed: Packed, shape: tuple[int, ...], device: torch.device) -> Tensor:
         """The outputs [m, ...] that were packed, to rounding; raises `Mismatch` where these cannot be any."""
@@ -92,15 +95,12 @@ class Form:
     def lie(self, packed: Packed, outputs: Tensor) -> str | None:
         """Why weights that say `outputs` [m, ...] cannot be those of whoever sent `packed`; None where they can.
 
-        What is allowed goes by the outputs alone, so that no claim makes room for itself.
+        It must be what packing makes of outputs that are within the slack of these.
         """
         exact = _rows(outputs)
         if not exact.isfinite().all():
             return "its weights say something that is not finite"
-        slack = ARITHMETIC * exact.abs().amax(dim=1, keepdim=True).clamp(min=1.0)
-        claimed = packed.values.to(exact.device).float()
-        if packed.scales is not None:
-            claimed = claimed * packed.scales.to(exact.device)[:, None]
+        slack = ARITHMETIC * exact.abs().amax(dim=1, keepdim=True).clamp(min=1.0, max=ROOM)
         if self.top and packed.classes is not None:
             of = packed.classes.to(exact.device).long()
             exact, slack = exact.log_softmax(dim=1), 2 * slack  # a class and the sum of all may be off, either way
@@ -108,22 +108,27 @@ class Form:
             exact = exact.gather(1, of)
             if bool((exact < least - slack).any()):
                 return "its weights find other classes likely than it claimed"
-        allowed = slack + self._rounding(exact)
-        apart = (claimed - exact).abs()
-        if bool((apart <= allowed).all()):
+        claimed, scales = packed.values.to(exact.device).float(), None
+        if packed.scales is not None:
+            scales = packed.scales.to(exact.device)[:, None]
+            claimed = claimed * scales
+            if bool(((scales - _scales(exact)[:, None]).abs() > 1.001 * slack / LEVELS).any()):
+                return "its weights do not say what it claimed: int8 counts in other steps"
+        low, high = self._rounded(exact - slack, scales), self._rounded(exact + slack, scales)
+        beyond = torch.maximum(low - claimed, claimed - high)
+        if bool((beyond <= 0).all()):
             return None
-        j = int((apart / allowed).amax(dim=1).argmax())
-        c = int((apart[j] / allowed[j]).argmax())
+        j, c = divmod(int(beyond.argmax()), beyond.shape[1])
         return (
             f"its weights do not say what it claimed: {float(exact[j, c]):.4g} instead of {float(claimed[j, c]):.4g} "
             f"to sample {j} of V"
         )
 
-    def _rounding(self, exact: Tensor) -> Tensor:
-        """How far packing moves a value at most."""
-        if self.precision == "int8":
-            return 0.51 * _scales(exact)[:, None]
-        return exact.abs() * 2.0**-11 if self.precision == "float16" else torch.zeros_like(exact)
+    def _rounded(self, values: Tensor, scales: Tensor | None) -> Tensor:
+        """What packing makes of values, in the steps of a claim."""
+        if scales is None:
+            return values.to(DTYPES[self.precision]).float()
+        return _counts(values, scales) * scales
 
 
 def class_dtype(classes: int) -> torch.dtype:
@@ -137,6 +142,12 @@ def _rows(outputs: Tensor) -> Tensor:
 
 def _scales(values: Tensor) -> Tensor:
     return values.abs().amax(dim=1) / LEVELS
+
+
+def _counts(values: Tensor, scales: Tensor) -> Tensor:
+    counts = (values / scales.clamp(min=torch.finfo(torch.float32).tiny)).round()
+    # What is not finite shows in the scale: an integer cannot say it.
+    return counts.nan_to_num().clamp(-LEVELS, LEVELS)
 
 
 def _check(what: str, tensor: Tensor | None, shape: tuple[int, ...], dtype: torch.dtype | None) -> None:

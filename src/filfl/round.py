@@ -146,17 +146,18 @@ def by_logits(
     assert fl.logits is not None and fl.filter is not None
     z = talk.rehearse(considered)  # lines 4-8
     evaluations, notes = 0, []
+    w: dict[int, Admitted] = {}
     while True:
         with clock("filter"):
             clients = [k for k in considered if k in z]
             R = fl.logits.reward(z, state.w, talk.rows()) if clients else None
             filtering, found = _filtered(t, clients, R, fl)  # line 9
         evaluations = max(evaluations, R.evaluations if R else 0)
-        A_t, w, failed = talk.cast(sorted(found[0] or z))  # line 9: line 17 of Algorithm 2
-        if w or not failed:
+        A_t, failed = talk.cast(sorted(found[0] or z), w)  # line 9: line 17 of Algorithm 2
+        if len(A_t) == fl.K or not failed or (A_t and not failed & talk.liars):
             break
-        # What the filter went by was not so.
-        notes.append(f"none of {len(failed)} chosen clients sent what it claimed: filtered again without them")
+        # Too few of S^f told the truth, and what the filter went by was not so.
+        notes.append(f"{len(failed)} of the chosen did not send what they claimed: filtered again without them")
         z = {k: says for k, says in z.items() if k not in failed}
     return (
         _Found(

@@ -16,7 +16,7 @@ from filfl.evaluation import Samples
 from filfl.filtering import Filter
 from filfl.filtering.judges import Judge, LossOf
 from filfl.filtering.when import NOBODY, START, Past
-from filfl.logits import Form
+from filfl.logits import LOSS_ROOM, Form, Packed
 from filfl.rng import stream
 from filfl.selection import Selects
 from filfl.weights import Layout, Weights
@@ -58,6 +58,8 @@ class ByLogits:
     """(weights, samples) -> what each of these models says to them"""
     reward: Callable[[Mapping[int, Tensor], Weights, Tensor | None], CountedReward]
     """(outputs of the clients, w_t, which samples of V) -> what the filter goes by"""
+    loss: Callable[[Tensor, Tensor | None], float]
+    """(outputs, which samples of V) -> their loss"""
 
     def sheet(self, seed: int, t: int, ids: Sequence[int], handed: Handed) -> Sheet:
         """What these clients are asked in round t."""
@@ -67,6 +69,17 @@ class ByLogits:
         has = set(handed.to.tolist()) if handed.digest == self.digest else set()
         shape = (m if rows is None else len(rows), *self.outputs)
         return Sheet(self.V, self.digest, frozenset(ids) - has, rows, shape, self.form)
+
+    def lie(self, claim: Packed, outputs: Tensor, sheet: Sheet) -> str | None:
+        """Why a client whose weights say `outputs` did not tell the truth; None where it did."""
+        if lie := sheet.form.lie(claim, outputs):
+            return lie
+        # What two machines differ in is chance, and means nothing over many samples; what somebody gains by, does.
+        both = (claim, sheet.form.pack(outputs))
+        told, true = (self.loss(sheet.form.unpack(each, sheet.shape, outputs.device), sheet.rows) for each in both)
+        if abs(told - true) <= LOSS_ROOM * max(1.0, true):
+            return None
+        return f"its weights do not say what it claimed: by it V's loss is {told:.4g}, and by them {true:.4g}"
 
 
 @dataclass(frozen=True)

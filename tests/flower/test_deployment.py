@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from wire import Wire
 
 import certificates
 import loopback
+from filfl.rng import stream
 from filfl.runs import read_run
 from loopback import APP, LINK, Federation
 
@@ -27,24 +29,37 @@ SCRIPT = Path(loopback.__file__)
 SITES = 3
 EVERYBODY = f'sites={SITES} noisy=0.34 k={SITES} filter="keep-all" reward="average" timeout={PATIENCE} wait={PATIENCE}'
 """All sites take part in every round, so that the loss of one is noticed."""
+BY_LOGITS = (
+    f'sites={SITES} min-nodes={SITES} k=2 filter="keep-all" reward="ensemble" transport="logits" '
+    f"timeout={PATIENCE} wait={PATIENCE}"
+)
 
 
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
-    """A SuperLink and three SuperNodes whose keys it knows."""
     with Federation(tmp_path_factory.mktemp("federation") / "all") as federation:
         federation.start_superlink()
-        for number in range(SITES):
-            federation.register(number)
-            federation.start_node(number, of=SITES)
         yield federation
 
 
+@pytest.fixture(scope="module")
+def wire(federation: Federation) -> Iterator[Wire]:
+    """Over it three SuperNodes speak to the SuperLink, which knows their keys."""
+    with Wire(federation.port) as wire:
+        for number in range(SITES):
+            federation.register(number)
+            federation.start_node(number, of=SITES, port=wire.port)
+        yield wire
+
+
 @pytest.fixture
-def connected(federation: Federation) -> Federation:
-    """The same, when all three are there."""
+def connected(federation: Federation, wire: Wire) -> Iterator[Federation]:
+    """A SuperLink and three SuperNodes. Whoever a test kills comes back afterwards."""
     federation.wait_for_nodes(SITES, PATIENCE)
-    return federation
+    yield federation
+    for number in range(SITES):
+        if f"site{number}" not in federation.processes:
+            federation.start_node(number, of=SITES, port=wire.port)
 
 
 def test_the_script_makes_a_run_and_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -80,7 +95,8 @@ def test_an_interrupted_script_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("removed", [False, True])
-def test_a_key_that_is_not_registered_or_no_longer_is_refused(federation: Federation, removed: bool) -> None:
+def test_a_key_that_is_not_registered_or_no_longer_is_refused(connected: Federation, removed: bool) -> None:
+    federation = connected
     number = SITES + removed
     if removed:
         federation.register(number)
@@ -115,17 +131,43 @@ def test_a_node_that_is_killed_costs_only_itself(connected: Federation, tmp_path
         gone = lost not in record["available"]
         assert gone or (list(record["refused"]) == [str(lost)] and record["refused"][str(lost)])
         assert set(rest) <= set(record["selected"])
-    connected.start_node(2, of=SITES)
 
 
-def test_a_run_whose_filter_rounds_move_logits(connected: Federation, tmp_path: Path) -> None:
-    """Each of a node's two messages is another process of its own: what it trained waits for the second."""
+def test_a_run_whose_filter_rounds_move_logits_sends_what_it_records(
+    connected: Federation, wire: Wire, tmp_path: Path
+) -> None:
+    """Each of a node's two messages is another process of its own: what it trained waits for the second. The network
+    has 6 MB, so that polls and greetings are little beside it."""
     out = tmp_path / "run"
-    by_logits = 'filter="keep-all" reward="ensemble" transport="logits" k=2'
-    start(connected, f'sites={SITES} {by_logits} timeout={PATIENCE} wait={PATIENCE} rounds=1 out="{out}"')
+    up, down = wire.up, wire.down
+    start(connected, f'{BY_LOGITS} hidden=20000 rounds=2 out="{out}"')
+    wait_until((out / "summary.json").exists, "the run is over", connected)
+    up, down = wire.up - up, wire.down - down
+    first, second = read_run(out).records
+    assert (first["filtered"], len(first["selected"]), first["refused"]) == ([0, 1, 2], 2, {})
+    assert not second["did_filter"]
+    model = 4 * (64 * 20000 + 20000 + 20000 * 10 + 10)
+    assert first["uplink_bytes"] == pytest.approx(2 * model, rel=0.01), "two models and three times logits"
+    assert up == pytest.approx(first["uplink_bytes"] + second["uplink_bytes"], rel=0.05)
+    assert down == pytest.approx(first["downlink_bytes"] + second["downlink_bytes"], rel=0.05)
+
+
+def test_a_node_that_is_killed_between_its_two_messages_costs_only_itself(
+    connected: Federation, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    chosen = int(stream(0, 1, "selection").choice(SITES, size=2, replace=False)[0])
+    before = {f"site{number}": answers(connected, f"site{number}") for number in range(SITES)}
+    start(connected, f'{BY_LOGITS} rounds=1 out="{out}"'.replace(f"timeout={PATIENCE}", "timeout=150.0"))
+    wait_until((out / "nodes.json").exists, "the nodes have numbers", connected)
+    [victim] = [node["name"] for node in json.loads((out / "nodes.json").read_text()) if node["client"] == chosen]
+    wait_until(lambda: answers(connected, victim) > before[victim], "it has sent its logits", connected)
+    connected.end(victim, at_once=True)
     wait_until((out / "summary.json").exists, "the run is over", connected)
     [record] = read_run(out).records
-    assert (record["filtered"], len(record["selected"]), record["refused"]) == ([0, 1, 2], 2, {})
+    assert sorted(record["considered"]) == [0, 1, 2]
+    assert list(record["refused"]) == [str(chosen)]
+    assert record["selected"] == sorted({0, 1, 2} - {chosen}), "the third has taken its place"
 
 
 def test_the_server_goes_on_where_it_was_killed(connected: Federation, tmp_path: Path) -> None:
@@ -149,6 +191,11 @@ def test_the_server_goes_on_where_it_was_killed(connected: Federation, tmp_path:
 
 def start(federation: Federation, settings: str) -> None:
     federation.flwr("run", str(APP), LINK, "-c", settings, timeout=PATIENCE)
+
+
+def answers(federation: Federation, name: str) -> int:
+    """How many messages a node has answered."""
+    return federation.log(name).read_text().count("Sent successfully")
 
 
 def nodes(federation: Federation) -> list[dict[str, Any]]:

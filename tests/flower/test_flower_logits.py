@@ -1,7 +1,9 @@
 """Filter rounds by logits on Flower: clients keep their weights between two messages, and nobody has to be trusted."""
 
+import itertools
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -27,7 +29,7 @@ def keeping_app() -> ClientApp:
     return plain_app(app=ClientApp(mods=[keep_weights(lambda context: new_net())]))
 
 
-def run(grid: MemoryGrid, out: Path, options: dict[str, Any] = BY_LOGITS, rounds: int = 3, **more: Any) -> Any:
+def run(grid: MemoryGrid, out: Path | None, options: dict[str, Any] = BY_LOGITS, rounds: int = 3, **more: Any) -> Any:
     strategy = FilFL(
         flower.FedAvg(fraction_evaluate=0.0),
         k=2,
@@ -177,19 +179,67 @@ def test_malformed_logits_are_refused_on_arrival(values: Any, reason: str, tmp_p
 
 def test_kept_weights_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     grid = federation(keeping_app())
-    run(grid, tmp_path / "run", rounds=1)
-    assert all(KEPT in node.state for node in grid.nodes.values())  # the last round: nobody has told them yet
-    kept = {node_id: node.state[f"{KEPT}_arrays"] for node_id, node in grid.nodes.items()}
-    run(grid, tmp_path / "next", {"filter.cap": 2, **BY_LOGITS}, rounds=1)
-    assert sum(node.state[f"{KEPT}_arrays"] is not kept[node_id] for node_id, node in grid.nodes.items()) == 2
+    run(grid, tmp_path / "run", rounds=1, filter="keep-all")
+    [record] = read_run(tmp_path / "run").records
+    keeping = [KEPT in node.state for node in grid.nodes.values()]
+    assert keeping == [k not in record["selected"] for k in range(SITES)], "who has uploaded has done with it"
+    [first, *_] = [node_id for node_id, node in grid.nodes.items() if KEPT in node.state]
     # Another question does no harm, until the deadline has passed; another training does.
     grid.send_and_receive([Message(RecordDict(initial_and_config()), node, "evaluate") for node in grid.nodes])
-    assert all(KEPT in node.state for node in grid.nodes.values())
-    grid.send_and_receive([Message(RecordDict(initial_and_config()), 1000, "train")])
-    assert [KEPT in node.state for node in grid.nodes.values()] == [False] + [True] * (SITES - 1)
+    assert [KEPT in node.state for node in grid.nodes.values()] == keeping
+    grid.send_and_receive([Message(RecordDict(initial_and_config()), first, "train")])
+    assert KEPT not in grid.nodes[first].state
+    assert sum(KEPT in node.state for node in grid.nodes.values()) == SITES - 3
     monkeypatch.setattr(time, "time", lambda: 10.0**12)
     grid.send_and_receive([Message(RecordDict(initial_and_config()), node, "evaluate") for node in grid.nodes])
     assert not any(KEPT in node.state for node in grid.nodes.values())
+
+
+def test_a_clock_that_is_wrong_or_a_long_wait_costs_nobody_its_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ahead = (10.0**9 * i for i in itertools.count(2))  # a lifetime between two messages
+    monkeypatch.setattr("filfl.flower.keeping.time", SimpleNamespace(time=lambda: next(ahead)))
+    run(federation(keeping_app()), tmp_path / "run")
+    assert not any(record["refused"] for record in read_run(tmp_path / "run").records)
+
+
+def test_an_answer_without_content_costs_only_its_node(tmp_path: Path) -> None:
+    grid = federation(keeping_app())
+
+    def emptied(reply: Message) -> Message:
+        reply.__dict__["_content"] = None
+        return reply
+
+    grid.nodes[1000].tamper = emptied
+    run(grid, tmp_path / "run", rounds=1)
+    [record] = read_run(tmp_path / "run").records
+    assert list(record["refused"]) == ["0"] and record["selected"]
+
+
+def test_after_a_restart_of_the_server_V_is_sent_with_the_question(tmp_path: Path) -> None:
+    """A new run of Flower's begins with empty nodes: to ask them about V in vain would cost a model each."""
+
+    class Died(Exception):
+        """Stands for the end of the server's process."""
+
+    def die(record: Any, state: Any) -> None:
+        raise Died
+
+    with pytest.raises(Died):
+        run(federation(keeping_app()), tmp_path / "run", callbacks=[die])
+    grid = federation(keeping_app())
+    run(grid, tmp_path / "run")
+    assert [record["round"] for record in read_run(tmp_path / "run").records] == [1, 2, 3]
+    for node in grid.nodes.values():
+        assert [V in got for got in node.got if "filfl" in got and got != {"filfl"}] == [True], (
+            "in the one filter round"
+        )
+
+
+def test_more_likely_classes_than_there_are() -> None:
+    with pytest.raises(ConfigError, match=r"filter.top must be below the classes of the model, which says 3 classes"):
+        run(federation(keeping_app()), None, {**BY_LOGITS, "filter.top": 3})
 
 
 def initial_and_config() -> dict[str, Any]:

@@ -23,7 +23,7 @@ def load_config(settings: Mapping[str, Any]) -> Config:
             "seed": settings["seed"],
             "rounds": settings["rounds"],
             "data": {"name": "digits", "clients": settings["sites"], "noisy": settings["noisy"]},
-            "model": {"name": "mlp", "hidden": [32]},
+            "model": {"name": "mlp", "hidden": [settings["hidden"]]},
             "filter": {
                 "name": settings["filter"],
                 "reward": settings["reward"],

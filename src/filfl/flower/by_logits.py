@@ -15,9 +15,10 @@ HINT = "it sent its model instead of logits: its ClientApp needs mods=[filfl.flo
 
 
 def questions(
-    messages: Sequence[Message], sheet: Sheet, with_V: frozenset[int], round: int, until: float
+    messages: Sequence[Message], sheet: Sheet, with_V: frozenset[int], round: int, keep: float
 ) -> list[Message]:
-    """A strategy's messages to train, which also ask what the model says to V; `with_V` are the nodes that get it."""
+    """A strategy's messages to train, which also ask what the model says to V; `with_V` are the nodes that get it.
+    `keep`: for how many seconds to keep what was trained."""
     asked = ConfigRecord(
         {
             "ask": "logits",
@@ -25,7 +26,7 @@ def questions(
             "digest": sheet.digest,
             "precision": sheet.form.precision,
             "top": sheet.form.top or 0,
-            "until": until,
+            "keep": keep,
         }
     )
     extra: dict[str, ConfigRecord | ArrayRecord] = {ASK: asked}
@@ -48,7 +49,7 @@ def upload_question(node: int, round: int) -> Message:
 def refusal(reply: Message) -> str | None:
     """What a client says instead of an answer."""
     said = reply.content.config_records.get(ASK)
-    return None if said is None else str(said.get("says"))
+    return None if said is None else str(said.get("says", "it says nothing"))
 
 
 def logits_of(reply: Message) -> Packed:

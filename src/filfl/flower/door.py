@@ -3,7 +3,8 @@
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,7 +22,7 @@ from filfl.flower.inner import Inner
 from filfl.flower.keeping import NO_V
 from filfl.flower.mail import Mail
 from filfl.flower.queries import GRADIENT, HELLO, LOSS
-from filfl.flower.records import one, to_arrays, to_gradient
+from filfl.flower.records import one, size_of, to_arrays, to_gradient
 from filfl.flower.roster import Roster
 from filfl.selection.base import AnyIds
 from filfl.weights import Layout, Mismatch, Weights
@@ -174,9 +175,9 @@ class GridClients:
         new = frozenset(self._roster.node_of(k) for k in sheet.new.intersection(ids))
         answers = self._rehearse([self._roster.node_of(k) for k in ids], weights, job, sheet, new)
         # A node that was started anew has lost what it was sent before: asked again, with V.
-        lost = [node for node, answer in answers.items() if _says(answer) == NO_V]
+        lost = frozenset(node for node, answer in answers.items() if _says(answer) == NO_V)
         if lost:
-            answers |= self._rehearse(lost, weights, job, sheet, frozenset(lost))
+            answers |= self._rehearse(sorted(lost), weights, job, sheet, lost)
 
         def read(k: int, reply: Message) -> Rehearsed:
             if said := refusal(reply):
@@ -185,15 +186,15 @@ class GridClients:
             n, train_loss = self._metrics_of(k, reply)
             return Rehearsed(logits, n, train_loss)
 
-        return self._by_client(ids, answers, read)
+        heard = self._by_client(ids, answers, read)
+        return {k: replace(each, twice=self._roster.node_of(k) in lost) for k, each in heard.items()}
 
     def _rehearse(
         self, nodes: Sequence[int], weights: Weights, job: Job, sheet: Sheet, with_V: frozenset[int]
     ) -> dict[int, Message | Failure]:
         plain = self._inner.train_messages(job.round, self.arrays(weights), self._train_config, nodes, self._grid)
-        # Who is chosen is asked once more in this round, each time with the same deadline.
-        until = time.time() + 3 * self._patience.answer
-        return self._mail.ask(questions(plain, sheet, with_V, job.round, until))
+        # Who is chosen is asked once more in this round, with the same deadline; then others may be chosen instead.
+        return self._mail.ask(questions(plain, sheet, with_V, job.round, 3 * self._patience.answer))
 
     def upload(self, ids: Sequence[int], round: int) -> dict[int, Update | Failure]:
         def read(k: int, reply: Message) -> Update:
@@ -209,7 +210,7 @@ class GridClients:
         return np.array([self._roster.examples_of(int(k)) for k in ids], dtype=np.int64)
 
     def evaluate(self, t: int, ids: Sequence[int], weights: Weights, config: ConfigRecord) -> list[Message]:
-        """The answers of these clients to Flower's own evaluation of the model."""
+        """The answers of these clients to Flower's own evaluation of the model. Who cannot is remarked."""
         nodes = [self._roster.node_of(k) for k in ids]
         answers = self._mail.ask(self._inner.evaluate_messages(t, self.arrays(weights), config, nodes, self._grid))
         usable = []
@@ -255,17 +256,24 @@ class GridClients:
         result: dict[int, Answer | Failure] = {}
         for k in ids:
             answer = answers[self._roster.node_of(k)]
+            if isinstance(answer, Failure):
+                result[k] = answer
+                continue
             try:
-                result[k] = answer if isinstance(answer, Failure) else read(k, answer)
+                result[k] = read(k, answer)
             except Mismatch as reason:
-                result[k] = Failure(one_line(str(reason)))
+                result[k] = Failure(one_line(str(reason)), size_of(answer))
             except Exception as error:  # whatever a node sends, it costs only itself
-                result[k] = Failure(f"the answer cannot be read ({type(error).__name__}: {one_line(str(error))})")
+                why = f"the answer cannot be read ({type(error).__name__}: {one_line(str(error))})"
+                result[k] = Failure(why, size_of(answer))
         return result
 
 
 def _says(answer: Message | Failure) -> str | None:
-    return None if isinstance(answer, Failure) else refusal(answer)
+    """What a node says instead of an answer, as far as it can be read; whoever reads the answer sees what it is."""
+    with suppress(Exception):
+        return None if isinstance(answer, Failure) else refusal(answer)
+    return None
 
 
 def _count(value: Any, most: int) -> int:

@@ -13,6 +13,7 @@ from flwr.serverapp.strategy import Result
 from filfl.aggregation import Admitted, Aggregation, ServerState
 from filfl.availability import Availability
 from filfl.availability.base import Ids
+from filfl.clients import SCALARS
 from filfl.errors import PluginError
 from filfl.flower.door import GridClients
 from filfl.flower.inner import Inner
@@ -72,12 +73,14 @@ class Tested:
     def __init__(
         self,
         door: GridClients,
+        layout: Layout,
         inner: Inner,
         seed: int,
         config: ConfigRecord,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None,
     ) -> None:
-        self._door, self._inner, self._seed, self._config, self._evaluate_fn = door, inner, seed, config, evaluate_fn
+        self._door, self._layout, self._inner, self._seed = door, layout, inner, seed
+        self._config, self._evaluate_fn = config, evaluate_fn
         self.result = Result()
 
     def at_start(self, arrays: ArrayRecord) -> None:
@@ -86,7 +89,7 @@ class Tested:
 
     def __call__(self, w: Weights) -> dict[str, Any]:
         t = self._door.round
-        clients = self._by_clients(t, w)
+        clients, spent = self._by_clients(t, w)
         server = self._evaluate_fn(t, self._door.arrays(w)) if self._evaluate_fn else None
         if server is not None:
             self.result.evaluate_metrics_serverapp[t] = server
@@ -98,17 +101,21 @@ class Tested:
             "test_accuracy": next((numbers[name] for name in ACCURACY if name in numbers), None),
             "test_loss": next((numbers[name] for name in LOSS if name in numbers), None),
             "metrics": numbers,
+            "notes": self._door.remarks(),
+            **spent,
         }
 
-    def _by_clients(self, t: int, w: Weights) -> MetricRecord | None:
-        """Flower's evaluation on the clients' data, on a share of those connected that we draw ourselves."""
+    def _by_clients(self, t: int, w: Weights) -> tuple[MetricRecord | None, dict[str, int]]:
+        """Flower's evaluation on the clients' data, on a share of those connected that we draw ourselves; and what is
+        sent for it."""
         share = self._inner.fraction_evaluate
         if not share or not len(here := self._door.connected()):
-            return None
+            return None, {}
         number = max(1, int(share * len(here)))
         drawn = sorted(int(k) for k in stream(self._seed, t, "evaluate").choice(here, size=number, replace=False))
         replies = self._door.evaluate(t, drawn, w, self._config)
-        return self._inner.evaluated(t, replies) if replies else None
+        spent = {"uplink_bytes": SCALARS * len(replies), "downlink_bytes": self._layout.num_bytes * len(drawn)}
+        return self._inner.evaluated(t, replies) if replies else None, spent
 
 
 def log_round(record: Mapping[str, Any], rounds: int) -> None:

@@ -31,7 +31,8 @@ def keep_weights(model: Callable[[Context], nn.Module]) -> Mod:
         app = ClientApp(mods=[keep_weights(lambda context: Net())])
 
     `model` makes the network whose state `@app.train()` sends. What was trained in a filter round stays with the
-    client, is sent if the client is chosen, and is forgotten with the next round or the server's deadline.
+    client, is sent if the client is chosen, and is forgotten with that, with the next training, or with whatever comes
+    after the server's deadline.
     """
 
     def mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
@@ -52,17 +53,23 @@ def forget(message: Message, context: Context, asked: ConfigRecord | None) -> No
     kept = context.state.config_records.get(KEPT)
     if kept is None:
         return
-    wanted = asked is not None and asked["ask"] == "upload" and asked["round"] == kept["round"]
+    if asked is not None and asked["ask"] == "upload" and asked["round"] == kept["round"]:
+        return  # what it was kept for, however long the server had to wait for others
     trains = message.metadata.message_type.startswith(MessageType.TRAIN)
-    if time.time() > float(str(kept["until"])) or (trains and not wanted):
-        for name in (KEPT, KEPT_ARRAYS, KEPT_METRICS):
-            context.state.pop(name, None)
+    if trains or time.time() > float(str(kept["until"])):
+        _drop(context)
+
+
+def _drop(context: Context) -> None:
+    for name in (KEPT, KEPT_ARRAYS, KEPT_METRICS):
+        context.state.pop(name, None)
 
 
 def _upload(message: Message, context: Context) -> Message:
     if KEPT not in context.state:
         return _says(message, NO_WEIGHTS)
     kept = {"arrays": context.state[KEPT_ARRAYS], "metrics": context.state[KEPT_METRICS]}
+    _drop(context)
     return Message(RecordDict(kept), reply_to=message)
 
 
@@ -91,7 +98,8 @@ def _rehearse(
     form = Form(cast(Precision, asked["precision"]), cast(int, asked["top"]) or None)
     samples = _samples(context.state.array_records[V])
     says = _outputs(model(context), arrays, samples if rows is None else samples.at(_tensor(rows["rows"])))
-    context.state[KEPT] = ConfigRecord({"round": asked["round"], "until": asked["until"]})
+    until = time.time() + cast(float, asked["keep"])  # by this machine's clock, which may be wrong
+    context.state[KEPT] = ConfigRecord({"round": asked["round"], "until": until})
     context.state[KEPT_ARRAYS] = arrays
     context.state[KEPT_METRICS] = metrics
     return Message(RecordDict({LOGITS: _packed(form.pack(says)), "metrics": metrics}), reply_to=message)

@@ -1,11 +1,12 @@
 """Flower's records and our weights: the same numbers by name, and as one flat vector. Bytes are npy, never pickle."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import torch
-from flwr.app import Array, ArrayRecord
+from flwr.app import Array, ArrayRecord, Message
 from torch import Tensor
 
 from filfl.errors import ConfigError
@@ -53,6 +54,13 @@ def to_gradient(arrays: ArrayRecord, layout: Layout) -> Tensor:
     values: dict[str, Any] = {name: array.numpy() for name, array in arrays.items()}
     nothing = layout.unflatten(layout.empty())
     return layout.flatten({**nothing, **values}).vector[: layout.num_trained]
+
+
+def size_of(message: Message) -> int:
+    """Bytes of the arrays in an answer, whatever else is wrong with it."""
+    with suppress(Exception):
+        return sum(len(array.data) for arrays in message.content.array_records.values() for array in arrays.values())
+    return 0
 
 
 def one(records: Mapping[str, Any], kind: str) -> Any:

@@ -38,7 +38,7 @@ from filfl.runs.store import CLIENTS
 from filfl.selection import Selects
 from filfl.selection.base import Selection
 from filfl.selection.random import Random
-from filfl.server import CountedReward, State
+from filfl.server import CountedReward, Handed, State
 from filfl.server import FilFL as Server
 from filfl.simulation.rewards import make_by_logits, make_reward, make_surrogate
 from filfl.simulation.setup import one_thread
@@ -163,12 +163,13 @@ class FilFL(Strategy):
                 )
                 store = stack.enter_context(opened)
                 if store.resumed:
+                    store.resumed = replace(store.resumed, handed=Handed())  # in a new run nodes have nothing yet
                     log(INFO, "going on after round %d of the run in %s", len(store.records), self._out)
             average = Averaged(inner=self._inner, layout=layout, door=door)
             if store and store.resumed:
                 self._inner.recall(store.resumed.memory.items())
             server = self._server(config, layout, door, average, stack)
-            test = Tested(door, self._inner, config.seed, evaluate_config or ConfigRecord(), evaluate_fn)
+            test = Tested(door, layout, self._inner, config.seed, evaluate_config or ConfigRecord(), evaluate_fn)
             if evaluate_fn and not (store and store.resumed):
                 test.at_start(door.arrays(start.w))
 

@@ -12,7 +12,10 @@ from filfl.server import FilFL, State
 from filfl.weights import Weights
 
 Test = Callable[[Weights], Mapping[str, Any]]
-"""w -> what the record says about it: test_accuracy, test_loss, metrics"""
+"""w -> what the record says about it: test_accuracy, test_loss, metrics. Where clients do the testing, also notes,
+uplink_bytes and downlink_bytes, which are added to those of the round"""
+
+SHARED = ("notes", "uplink_bytes", "downlink_bytes")
 
 UNTESTED: Mapping[str, Any] = {"test_accuracy": None, "test_loss": None, "metrics": {}}
 
@@ -34,8 +37,7 @@ def run_rounds(
         state, happened = filfl_round(t, state, fl, clock)
         with clock("evaluate"):
             tested = test(state.w) if t % test_every == 0 or t == rounds else UNTESTED
-        within = happened.table()
-        record = finite_only({**within, **tested, "metrics": {**within["metrics"], **tested["metrics"]}})
+        record = finite_only(together(happened.table(), tested))
         if store:
             store.append(record)
             with clock("checkpoint"):
@@ -46,6 +48,12 @@ def run_rounds(
         for callback in callbacks:
             callback({**record, "seconds": dict(clock.seconds)}, state)
     return state, records
+
+
+def together(within: Mapping[str, Any], tested: Mapping[str, Any]) -> dict[str, Any]:
+    """What a round did, and what the test of its model adds to that."""
+    shared = {key: within[key] + tested[key] for key in SHARED if key in tested}
+    return {**within, **tested, **shared, "metrics": {**within["metrics"], **tested["metrics"]}}
 
 
 def finite_only(value: Any) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from torch import Tensor
 
 from filfl.clients import Failure
+from filfl.errors import ConfigError
 from filfl.evaluation import Loss, Samples, mean_loss, outputs
 from filfl.filtering.judges import LossOf
 from filfl.filtering.reward import AverageReward
@@ -72,8 +73,15 @@ def make_by_logits(options: FilterOptions, inference: Inference, filter_set: Sam
                 empty = outputs(net, w_t, part)
         return EnsembleReward(answers, part.y, loss, empty)
 
+    def loss_of(z: Tensor, rows: Tensor | None) -> float:
+        return float(loss(z, filter_set.y if rows is None else filter_set.y[rows.to(filter_set.y.device)]))
+
     with inference.network() as net:
         one = outputs(net, net.weights(), V.part(0, 1))
+    if options.top is not None and (one.dim() != 2 or options.top >= one.shape[1]):
+        # A config is checked against its data before; in a federation only the model is known.
+        told = f"{one.shape[1]} classes" if one.dim() == 2 else f"numbers of shape {list(one.shape[1:])}"
+        raise ConfigError(f"filter.top must be below the classes of the model, which says {told} (got {options.top})")
     return ByLogits(
         V=V,
         digest=digest_of(V),
@@ -82,6 +90,7 @@ def make_by_logits(options: FilterOptions, inference: Inference, filter_set: Sam
         part=options.part,
         says=says,
         reward=reward,
+        loss=loss_of,
     )
 
 

@@ -1,0 +1,139 @@
+"""The bytes in the records against those of the messages that Flower would send."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.common.serde import recorddict_to_proto
+from flwr.serverapp import strategy as flower
+from sites import CLASSES, FEATURES, blobs, federation, initial, plain_app
+from torch import nn
+
+from federation import MemoryGrid
+from filfl.flower import FilFL, FilteringSet, add_queries, keep_weights
+from filfl.flower.keeping import NO_V
+from filfl.runs import read_run
+
+pytestmark = pytest.mark.usefixtures("single_thread")
+
+BY_LOGITS = {"filter.reward": "ensemble", "filter.transport": "logits"}
+M = 2000
+"""So many samples that neither V nor the logits are lost beside a model of 60 kB."""
+
+
+class WeighingGrid(MemoryGrid):
+    """Weighs what it carries, as Flower writes it."""
+
+    def __init__(self, nodes: dict[int, Any]) -> None:
+        super().__init__(nodes)
+        self.uplink = self.downlink = 0
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
+        messages = list(messages)
+        self.downlink += sum(map(weight, messages))
+        replies = super().send_and_receive(messages, timeout=timeout)
+        self.uplink += sum(map(weight, replies))
+        return replies
+
+
+def weight(message: Message) -> int:
+    return recorddict_to_proto(message.content).ByteSize() if message.has_content() else 0
+
+
+def new_net() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(FEATURES, 2000), nn.ReLU(), nn.Linear(2000, CLASSES))
+
+
+def weighing_grid() -> WeighingGrid:
+    app = plain_app(new_net, ClientApp(mods=[keep_weights(lambda context: new_net())]))
+    x, y = blobs(1)
+    add_queries(app, lambda context: (new_net(), [(x, y)], [(x, y)]))
+    return WeighingGrid(federation(app).nodes)
+
+
+def run(grid: MemoryGrid, out: Path, options: dict[str, Any], evaluate: float = 0.0, **more: Any) -> list[Any]:
+    strategy = FilFL(
+        flower.FedAvg(fraction_evaluate=evaluate),
+        filter="local-search",
+        k=2,
+        h=2,
+        evaluate=FilteringSet(new_net, *blobs(0, size=M)),
+        options=options,
+        out=out,
+        **more,
+    )
+    strategy.start(grid, initial(new_net), num_rounds=4, timeout=30.0)
+    return read_run(out).records
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"selection.name": "power-of-choice"},
+        {"selection.name": "divfl"},
+        {"filter.data": "variable"},
+        BY_LOGITS,
+        {**BY_LOGITS, "selection.name": "power-of-choice"},
+        {**BY_LOGITS, "selection.name": "divfl", "selection.of": "predictions"},
+        {**BY_LOGITS, "filter.precision": "float16"},
+        {**BY_LOGITS, "filter.precision": "int8"},
+        {**BY_LOGITS, "filter.top": 2},
+        {**BY_LOGITS, "filter.part": 1000},
+        {**BY_LOGITS, "filter.part": 1000, "filter.top": 1, "filter.precision": "int8"},
+    ],
+    ids=lambda options: " ".join(f"{key}={value}" for key, value in options.items()) or "models",
+)
+def test_the_records_say_what_is_sent(options: dict[str, Any], tmp_path: Path) -> None:
+    grid = weighing_grid()
+    records = run(grid, tmp_path / "run", options)
+    assert not any(record["refused"] for record in records)
+    assert_equal(grid, records)
+
+
+def test_the_clients_evaluation_counts(tmp_path: Path) -> None:
+    grid = weighing_grid()
+    assert_equal(grid, run(grid, tmp_path / "run", {}, evaluate=0.5))
+
+
+def test_a_node_that_lost_V_is_sent_it_and_the_model_again(tmp_path: Path) -> None:
+    grid = weighing_grid()
+
+    def restart(record: Any, state: Any) -> None:
+        for node in grid.nodes.values():
+            node.state = RecordDict()
+
+    assert_equal(grid, run(grid, tmp_path / "run", BY_LOGITS, callbacks=[restart]))
+
+
+def test_what_is_refused_was_sent_all_the_same(tmp_path: Path) -> None:
+    models = WeighingGrid(federation(plain_app(new_net)).nodes)
+    records = run(models, tmp_path / "models", BY_LOGITS)
+    assert len(records[0]["refused"]) == len(models.nodes), "none of these apps has the mod"
+    assert_equal(models, records)
+    grid = weighing_grid()
+
+    def always(reply: Message) -> Message:
+        return Message(RecordDict({"filfl": ConfigRecord({"says": NO_V})}), reply_to=asked[-1])
+
+    asked: list[Message] = []
+    answer = grid.nodes[1000].app
+
+    def app(message: Message, context: Any) -> Message:
+        asked.append(message)
+        return answer(message, context)
+
+    grid.nodes[1000].app, grid.nodes[1000].tamper = app, always
+    records = run(grid, tmp_path / "asks", BY_LOGITS)
+    assert records[0]["refused"] == {"0": NO_V}
+    assert_equal(grid, records)
+
+
+def assert_equal(grid: WeighingGrid, records: list[Any]) -> None:
+    assert sum(record["uplink_bytes"] for record in records) == pytest.approx(grid.uplink, rel=0.05)
+    assert sum(record["downlink_bytes"] for record in records) == pytest.approx(grid.downlink, rel=0.05)
