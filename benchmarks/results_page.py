@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from filfl.experiment import LAPTOP, Experiment
-from filfl.figure import Figure
+from filfl.figure import Expectation, Figure
 from filfl.report.claims import RULE, Outcome, outcomes, verdict
 from filfl.report.comparison import OF_SUMMARIES
 from filfl.report.figures import draw_curves
@@ -27,6 +27,8 @@ DOCS = Path(__file__).parent.parent / "docs"
 Summary = Mapping[str, Any]
 POINTS_OF_ACCURACY = ("accuracy", "client-accuracy", "worst-tenth")
 PANELS = 4
+OURS = "not in the paper"
+"""What `figure.paper` says of a study of our own."""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -38,6 +40,11 @@ def main(arguments: Sequence[str]) -> None:
     stored = summaries()
     for name, summary in stored.items():
         draw(summary, figure_of(name), DOCS / "images" / f"results-{name}.png")
+        for level, arms in over_rounds(summary, figure_of(name)).items():
+            drawn = {arm: series for arm, series in drawn_in(summary).items() if arm in arms}
+            path = DOCS / "images" / f"results-{name}-{level}.png"
+            against = {arm["arm"]: arm["against"] for arm in summary["arms"]}
+            draw_curves(["accuracy", "filtered"], drawn, against, f"{summary['title']}: {level}", path, dpi=75)
     (DOCS / "results.md").write_text(render(stored, texts()), encoding="utf-8")
 
 
@@ -103,7 +110,8 @@ def render(stored: Mapping[str, Summary], written: Mapping[str, str]) -> str:
 
 def section(name: str, summary: Summary | None, text: str) -> list[str]:
     figure = figure_of(name)
-    lines = [f"## {name}", "", wrapped(f"**The paper** ({figure.paper}): {figure.claim}"), ""]
+    whose = "The claim" if figure.paper == OURS else "The paper"
+    lines = [f"## {name}", "", wrapped(f"**{whose}** ({figure.paper}): {figure.claim}"), ""]
     lines += [wrapped(f"**Laptop scale**: {figure.shrunk}"), ""]
     if summary is None:
         return [*lines, f"Not yet run: `filfl reproduce {name}`.", ""]
@@ -123,9 +131,12 @@ def section(name: str, summary: Summary | None, text: str) -> list[str]:
         lines += ["", wrapped(caption(statistics, len(summary["seeds"]), figure.measure)), ""]
     if all(levels.values()):
         lines += pivot(statistics, levels, figure.measure)
+        lines += pivot(statistics, levels, "uplink") if figure.picture == "uplink" else []
     if set(SIX) <= set(levels):
         lines += shares(statistics)
     lines += [f"![{summary['title']}](images/results-{name}.png)", ""]
+    for level in over_rounds(summary, figure):
+        lines += [f"![{summary['title']}: {level}](images/results-{name}-{level}.png)", ""]
     lines += [f"- {outcome_text(outcome)}" for outcome in found_in(summary, figure)]
     return [*lines, "", wrapped(f"**Verdict**: {text or 'not yet written.'}"), ""]
 
@@ -163,6 +174,17 @@ def shares(statistics: Sequence[ArmStatistics]) -> list[str]:
         "chooses by power-of-choice. So their gap is the sum of what the filter does and of what random selection does:"
     )
     return [wrapped(text), "", *markdown_rows(["what", "difference of", "points", "Welch p", "paired p"], rows), ""]
+
+
+def over_rounds(summary: Summary, figure: Figure) -> dict[str, list[str]]:
+    """Beside a picture of uplink, the arms to show over the rounds by the last factor's level: those that the
+    expectations are about, and what they are tested against."""
+    if figure.picture != "uplink":
+        return {}
+    expected = {arm for text in figure.expect for arm in (Expectation.parse(text).arm, Expectation.parse(text).other)}
+    shown = [arm for arm in summary["arms"] if arm["arm"] in expected or arm["arm"] == arm["against"]]
+    levels = dict.fromkeys(arm["levels"][-1] for arm in shown)
+    return {level: [arm["arm"] for arm in shown if arm["levels"][-1] == level] for level in levels}
 
 
 def found_in(summary: Summary, figure: Figure) -> list[Outcome]:
