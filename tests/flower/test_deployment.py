@@ -37,29 +37,37 @@ BY_LOGITS = (
 
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
+    """A SuperLink and three SuperNodes whose keys it knows."""
     with Federation(tmp_path_factory.mktemp("federation") / "all") as federation:
         federation.start_superlink()
+        for number in range(SITES):
+            federation.register(number)
+            federation.start_node(number, of=SITES)
         yield federation
 
 
-@pytest.fixture(scope="module")
-def wire(federation: Federation) -> Iterator[Wire]:
-    """Over it three SuperNodes speak to the SuperLink, which knows their keys."""
-    with Wire(federation.port) as wire:
-        for number in range(SITES):
-            federation.register(number)
-            federation.start_node(number, of=SITES, port=wire.port)
-        yield wire
-
-
 @pytest.fixture
-def connected(federation: Federation, wire: Wire) -> Iterator[Federation]:
-    """A SuperLink and three SuperNodes. Whoever a test kills comes back afterwards."""
+def connected(federation: Federation) -> Iterator[Federation]:
+    """The same, when all three are there. Whoever a test ends comes back afterwards."""
     federation.wait_for_nodes(SITES, PATIENCE)
     yield federation
     for number in range(SITES):
         if f"site{number}" not in federation.processes:
-            federation.start_node(number, of=SITES, port=wire.port)
+            federation.start_node(number, of=SITES)
+
+
+@pytest.fixture
+def wire(connected: Federation) -> Iterator[Wire]:
+    """Over it all three speak to the SuperLink, for one test: Flower's nodes do not survive a wire that is there when
+    the SuperLink is not."""
+    names = [f"site{number}" for number in range(SITES)]
+    with Wire(connected.port) as wire:
+        connected.end(*names)
+        for number in range(SITES):
+            connected.start_node(number, of=SITES, port=wire.port)
+        connected.wait_for_nodes(SITES, PATIENCE)
+        yield wire
+        connected.end(*names)
 
 
 def test_the_script_makes_a_run_and_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -95,8 +103,7 @@ def test_an_interrupted_script_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("removed", [False, True])
-def test_a_key_that_is_not_registered_or_no_longer_is_refused(connected: Federation, removed: bool) -> None:
-    federation = connected
+def test_a_key_that_is_not_registered_or_no_longer_is_refused(federation: Federation, removed: bool) -> None:
     number = SITES + removed
     if removed:
         federation.register(number)
