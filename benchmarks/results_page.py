@@ -40,11 +40,6 @@ def main(arguments: Sequence[str]) -> None:
     stored = summaries()
     for name, summary in stored.items():
         draw(summary, figure_of(name), DOCS / "images" / f"results-{name}.png")
-        for level, arms in over_rounds(summary, figure_of(name)).items():
-            drawn = {arm: series for arm, series in drawn_in(summary).items() if arm in arms}
-            path = DOCS / "images" / f"results-{name}-{level}.png"
-            against = {arm["arm"]: arm["against"] for arm in summary["arms"]}
-            draw_curves(["accuracy", "filtered"], drawn, against, f"{summary['title']}: {level}", path, dpi=75)
     (DOCS / "results.md").write_text(render(stored, texts()), encoding="utf-8")
 
 
@@ -210,11 +205,16 @@ def outcome_text(outcome: Outcome) -> str:
 
 
 def draw(summary: Summary, figure: Figure, path: Path) -> None:
+    """The picture of a figure, and beside it those over the rounds."""
+    against = {arm["arm"]: arm["against"] for arm in summary["arms"]}
+    drawn = drawn_in(summary)
+    for level, arms in over_rounds(summary, figure).items():
+        beside = path.with_stem(f"{path.stem}-{level}")
+        shown = {arm: drawn[arm] for arm in arms}
+        draw_curves(["accuracy", "filtered"], shown, against, f"{summary['title']}: {level}", beside, dpi=75)
     if figure.picture in OF_SUMMARIES:
         OF_SUMMARIES[figure.picture](dict(summary), figure.measure, path, 75)
         return
-    against = {arm["arm"]: arm["against"] for arm in summary["arms"]}
-    drawn = drawn_in(summary)
     names = [name for name in figure.curves if any(name in series for series in drawn.values())][:PANELS]
     draw_curves(names, drawn, against, summary["title"], path, dpi=75)
 
