@@ -1,4 +1,4 @@
-"""The documents: their Python runs, their links lead somewhere, and nothing in them is out of date."""
+"""The documentation: its Python examples run, its links resolve, and its commands and numbers are up to date."""
 
 import importlib.util
 import json
@@ -29,20 +29,44 @@ EXAMPLES = [(page.name, i, code) for page in PAGES for i, code in enumerate(bloc
 
 
 @pytest.mark.parametrize(("page", "number", "code"), EXAMPLES, ids=[f"{page}-{i}" for page, i, _ in EXAMPLES])
-def test_python_in_the_documents_runs(page: str, number: int, code: str, tmp_path: Path) -> None:
+def test_python_examples_run(page: str, number: int, code: str, tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     for promised in re.findall(r"print\(.*?\)  +# (\(.*\))", code):
         assert promised in done.stdout
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text(encoding="utf-8")):
-        assert (page.parent / target).exists(), target
+def links(page: Path) -> list[tuple[Path, str]]:
+    """The local targets of a page, with their anchors. A folder stands for its README, as on GitHub."""
+    targets = []
+    for target, anchor in re.findall(r"\]\((?!http)([^)#]*)(?:#([^)]+))?\)", page.read_text(encoding="utf-8")):
+        path = (page.parent / target).resolve() if target else page
+        readme = path / "README.md"
+        targets.append((readme if readme.exists() else path, anchor))
+    return targets
 
 
-def test_commands_in_the_readme_exist() -> None:
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_resolve(page: Path) -> None:
+    for target, anchor in links(page):
+        assert target.exists(), target
+        assert not anchor or anchor in anchors(target), f"{target}#{anchor}"
+
+
+def test_every_page_is_reachable_from_the_readme() -> None:
+    reached, new = set(), {ROOT / "README.md"}
+    while new:
+        reached |= new
+        new = {target for page in new for target, _ in links(page) if target in PAGES} - reached
+    assert reached == set(PAGES)
+
+
+def test_readme_commands_exist() -> None:
     from typer.main import get_command
 
     from filfl.cli import app
@@ -64,13 +88,13 @@ def filter_page() -> ModuleType:
     return module
 
 
-def test_the_page_on_filters_says_what_the_study_measured() -> None:
+def test_filter_page_matches_the_study() -> None:
     study = json.loads((ROOT / "benchmarks" / "results" / "filter_study.json").read_text())
     page = (ROOT / "docs" / "filters.md").read_text(encoding="utf-8")
     assert filter_page().render(study, "images/filters.png") in page
 
 
-def test_a_new_study_leaves_what_was_written_by_hand(tmp_path: Path) -> None:
+def test_new_study_keeps_handwritten_text(tmp_path: Path) -> None:
     study = json.loads((ROOT / "tests" / "stored" / "quick_filter_study.json").read_text())
     made, page = filter_page(), tmp_path / "filters.md"
     made.write_page({**study, "states": [], "runs": []}, page, tmp_path / "filters.png")
@@ -83,11 +107,11 @@ def test_a_new_study_leaves_what_was_written_by_hand(tmp_path: Path) -> None:
     assert made.render(study, "filters.png") in second
 
 
-def test_version_is_the_same_everywhere() -> None:
+def test_citation_has_the_package_version() -> None:
     assert f"version: {filfl.__version__}\n" in (ROOT / "CITATION.cff").read_text()
 
 
-def test_every_make_target_is_explained() -> None:
+def test_every_make_target_has_help() -> None:
     makefile = (ROOT / "Makefile").read_text()
     targets = re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE).group(1).split()
     shown = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
@@ -107,7 +131,7 @@ def test_constraints_pin_every_dependency() -> None:
     assert {re.split(r"[<>=\[]", name)[0].lower() for name in wanted} <= pinned
 
 
-def test_the_wheel_has_what_it_needs(tmp_path: Path) -> None:
+def test_wheel_is_complete(tmp_path: Path) -> None:
     import zipfile
 
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)]
