@@ -1,15 +1,17 @@
-"""The reference of all options, from the dataclasses that define them: `python -m filfl.config_reference`.
+"""The reference of all options, from the dataclasses that define them.
 
-It prints docs/config.md. `filfl list NAME` shows the same descriptions.
+`python -m filfl.config_reference docs/config.md` writes the page. `filfl list NAME` shows the same descriptions.
 """
 
 import ast
 import dataclasses
 import inspect
+import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, get_type_hints
 
 from filfl.config import GENERAL, Root
@@ -76,9 +78,9 @@ def descriptions(cls: type[Any]) -> dict[str, str]:
     return texts
 
 
-def summary(cls: type[Any]) -> str:
-    """The first line of the documentation of a class."""
-    return (inspect.getdoc(cls) or "").partition("\n")[0]
+def summary(documented: Callable[..., Any]) -> str:
+    """The first line of the documentation of a class or function."""
+    return (inspect.getdoc(documented) or "").partition("\n")[0]
 
 
 def _default(field: "dataclasses.Field[Any]") -> str:
@@ -137,4 +139,4 @@ def _wrapped(text: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    print(render(), end="")
+    Path(sys.argv[1]).write_text(render(), encoding="utf-8")

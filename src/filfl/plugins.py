@@ -147,7 +147,8 @@ def _imported(section: str, path: str) -> type[Any]:
         raise ConfigError(f"{setting}: importing {module} fails: {type(error).__name__}: {error}") from error
     for part in attribute.split("."):
         if not hasattr(found, part):
-            defined = [key for key, value in vars(found).items() if inspect.isclass(value) and issubclass(value, base)]
+            classes = {key: value for key, value in vars(found).items() if inspect.isclass(value)}
+            defined = [key for key, cls in classes.items() if issubclass(cls, base) and cls is not base]
             hint = f"; it has {', '.join(defined)}" if defined else ""
             raise ConfigError(f"{setting}: {module} has no {attribute}{hint}")
         found = getattr(found, part)
