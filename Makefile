@@ -4,7 +4,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-federation lint bench study results wheel clean
+.PHONY: help demo test test-federation lint bench study results reference wheel clean
 
 help:  ## Show what every target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ study: $(READY)  ## Measure the filters, into docs/filters.md (half an hour on t
 
 results: $(READY)  ## Make docs/results.md and its pictures anew (FROM=reproduction takes in new runs first)
 	$(BIN)/python benchmarks/results_page.py $(FROM)
+
+reference: $(READY)  ## Write docs/config.md, the reference of all options
+	$(BIN)/python -m filfl.config_reference docs/config.md
 
 bench: $(READY)  ## Measure the simulator: against a bare loop, peers, a naive filter and the machine itself
 	$(BIN)/python benchmarks/run.py

@@ -43,7 +43,7 @@ def small_filter(quick: bool) -> dict[str, Any]:
             R: Any = made.reward()
             R._loss = timed("loss", R._loss)
             R._sum_and_mean = timed("sums", R._sum_and_mean)
-            FILTERS["dgf"](made.clients, R, np.random.default_rng(0))
+            FILTERS["dgf"]()(made.clients, R, np.random.default_rng(0))
             took = time.perf_counter() - start
             begin = time.perf_counter()
             for _ in range(R.evaluations):

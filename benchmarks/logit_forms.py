@@ -93,7 +93,7 @@ def judge(
         heard = {k: form.unpack(form.pack(z[rows]), (len(rows), 62), torch.device("cpu")) for k, z in says.items()}
         R = EnsembleReward(heard, V.y[rows], cross_entropy)
         for how in ("dgf", "local-search"):
-            kept = FILTERS[how](list(trained), R, stream(seed, t, "filter")).kept
+            kept = FILTERS[how]()(list(trained), R, stream(seed, t, "filter")).kept
             found[how, name].append(true(frozenset(kept)))
     return true(frozenset(trained))
 

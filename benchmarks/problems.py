@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from filfl.cores import num_cores
 from filfl.evaluation import Samples, cross_entropy
-from filfl.filtering import FILTERS
+from filfl.filtering import FILTERS, LocalSearch
 from filfl.filtering.verify import verified
 from filfl.models.cnn import LeafCNN, SmallCNN
 from filfl.models.lstm import LSTM
@@ -85,18 +85,18 @@ class Problem:
         """Exact deterministic greedy filtering, with everything that a filter round does for it."""
         with one_thread():
             R = self.reward()
-            kept = FILTERS["dgf"](self.clients, R, np.random.default_rng(0)).kept
+            kept = FILTERS["dgf"]()(self.clients, R, np.random.default_rng(0)).kept
             return {"kept": sorted(kept), "evaluations": R.evaluations}
 
     def local_search(self, verify: int = 1) -> dict[str, Any]:
         """Local search on the ensemble reward; what it finds is verified by true rewards, against keeping all."""
-        options = FilterOptions(name="local-search", reward="ensemble", verify=verify)
+        options = FilterOptions(method=LocalSearch(), reward="ensemble", verify=verify)
         with one_thread():
             R = self.reward()
             surrogate = make_surrogate(options, self.inference, self.V, cross_entropy)(
                 dict(enumerate(self.stack)), self.w_t
             )
-            found = FILTERS["local-search"](self.clients, surrogate, np.random.default_rng(0))
+            found = FILTERS["local-search"]()(self.clients, surrogate, np.random.default_rng(0))
             sets = [frozenset(kept) for kept in (found.kept, *found.runners_up)]
             kept = verified(sets, self.clients, R, verify)
             return {"kept": sorted(kept), "evaluations": surrogate.evaluations, "verifications": R.evaluations}

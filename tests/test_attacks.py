@@ -1,4 +1,4 @@
-"""Bad clients: who they are, what they send, and that nothing else changes."""
+"""Attacks: which clients attack, what they send, and that nothing else changes."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tomli_w
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,7 +29,7 @@ JOB = Job(seed=1, round=1, algorithm=FedAvg(), epochs=1, steps=None, batch=8, lr
 vectors = st.lists(st.integers(-1000, 1000), min_size=4, max_size=4).map(lambda v: torch.tensor(v, dtype=torch.float32))
 
 
-def test_what_is_sent_by_hand() -> None:
+def test_sent_weights_by_hand() -> None:
     w_t, w = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 1.0])
     assert SignFlip(share=1).sent(w, w_t).tolist() == [-1.0, 3.0]
     assert Scaled(share=1).sent(w, w_t).tolist() == [21.0, -8.0]
@@ -38,20 +37,20 @@ def test_what_is_sent_by_hand() -> None:
 
 
 @given(vectors, vectors)
-def test_a_sign_flipped_twice_is_honest(w: torch.Tensor, w_t: torch.Tensor) -> None:
+def test_flipping_the_sign_twice_is_no_attack(w: torch.Tensor, w_t: torch.Tensor) -> None:
     flip = SignFlip(share=1)
     assert torch.equal(flip.sent(flip.sent(w, w_t), w_t), w)
     assert torch.equal(flip.sent(w, w_t) - w_t, w_t - w)
 
 
 @given(st.lists(st.floats(-10, 10, width=32), min_size=4, max_size=4), vectors)
-def test_a_factor_of_one_is_honest_to_rounding(numbers: list[float], w_t: torch.Tensor) -> None:
+def test_a_factor_of_one_is_no_attack_up_to_rounding(numbers: list[float], w_t: torch.Tensor) -> None:
     w = torch.tensor(numbers)
     assert torch.allclose(Scaled(share=1, factor=1.0).sent(w, w_t), w, atol=1e-3)
 
 
 @given(st.integers(1, 200), st.floats(0, 1), st.floats(0, 1), st.integers(0, 5))
-def test_the_bad_clients_depend_on_the_seed_and_the_share_alone(n: int, one: float, other: float, seed: int) -> None:
+def test_attacking_clients_depend_on_seed_and_share_alone(n: int, one: float, other: float, seed: int) -> None:
     small, large = (
         set(cls(share=share).bad(n, seed)) for cls, share in zip((SignFlip, Scaled), sorted((one, other)), strict=True)
     )
@@ -66,7 +65,7 @@ def test_shares_are_rounded_down() -> None:
 
 
 class Scripted(SerialClients):
-    """Real clients, one of whom cannot train; remembers what was trained."""
+    """Serial clients, of which client 3 fails to train. Stores the answers before the attack."""
 
     def train(self, ids: Sequence[int], weights: Weights, job: Job) -> dict[int, Update | Failure]:
         self.answers = {
@@ -75,7 +74,7 @@ class Scripted(SerialClients):
         return self.answers
 
 
-def test_only_bad_clients_lie_and_only_about_what_they_trained(blobs: filfl.FederatedData) -> None:
+def test_only_attacking_clients_change_and_only_their_trained_weights(blobs: filfl.FederatedData) -> None:
     model = FlatModel(nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 3)), torch.device("cpu"))
     w_t, trained = model.weights(), model.layout.num_trained
     clients = Scripted(blobs, model, cross_entropy)
@@ -90,21 +89,21 @@ def test_only_bad_clients_lie_and_only_about_what_they_trained(blobs: filfl.Fede
         assert torch.equal(sent.integers, kept.integers) and sent.integers.tolist() == [3]
         assert (answers[k].num_examples, answers[k].train_loss) == (honest[k].num_examples, honest[k].train_loss)
         again = SerialClients(blobs, model, cross_entropy).train([k], w_t, JOB)[k]
-        assert torch.equal(kept.vector, again.weights.vector), "the executor's row is left alone"
+        assert torch.equal(kept.vector, again.weights.vector), "the row of the executor is not modified"
     assert attacked.losses([0, 1], w_t, "train") == clients.losses([0, 1], w_t, "train")
     assert torch.equal(attacked.gradients([0], w_t)[0], clients.gradients([0], w_t)[0])
     assert attacked.num_examples([0, 1]).tolist() == clients.num_examples([0, 1]).tolist()
 
 
 @pytest.mark.parametrize("name", ["sign-flip", "scaled"])
-def test_an_attack_by_nobody_is_no_attack_bit_for_bit(small: dict[str, Any], name: str) -> None:
+def test_an_attack_without_clients_is_no_attack_bit_for_bit(small: dict[str, Any], name: str) -> None:
     plain = filfl.simulate(small)
     attacked = filfl.simulate({**small, "attack.name": name, "attack.share": 0.08})  # of 12 clients
     assert attacked.records == plain.records
     assert all(map(torch.equal, attacked.model.parameters(), plain.model.parameters()))
 
 
-def test_updates_of_everybody_twice_as_large_are_a_step_twice_as_large(small: dict[str, Any]) -> None:
+def test_doubled_updates_of_all_clients_equal_a_doubled_step_size(small: dict[str, Any]) -> None:
     one_step = {**small, "rounds": 3, "training.steps": 1, "training.lr": 0.1}
     doubled = {"attack.name": "scaled", "attack.share": 1.0, "attack.factor": 2.0}
     attacked, honest = filfl.simulate({**one_step, **doubled}), filfl.simulate({**one_step, "training.lr": 0.2})
@@ -112,7 +111,7 @@ def test_updates_of_everybody_twice_as_large_are_a_step_twice_as_large(small: di
         assert torch.allclose(ours, theirs, atol=1e-5)
 
 
-def test_every_executor_has_the_same_bad_clients(small: dict[str, Any]) -> None:
+def test_every_executor_has_the_same_attacking_clients(small: dict[str, Any]) -> None:
     config = {**small, "attack.name": "sign-flip", "attack.share": 0.4, "filter.name": "rgf"}
     in_a_file = {"execution.memory": 1e-6}
     serial = filfl.simulate({**config, "execution.mode": "serial"})
@@ -127,7 +126,7 @@ def test_every_executor_has_the_same_bad_clients(small: dict[str, Any]) -> None:
             assert ours["test_loss"] == pytest.approx(theirs["test_loss"], rel=1e-3)
 
 
-def test_the_filter_throws_out_who_sends_turned_updates(small: dict[str, Any], tmp_path: Path) -> None:
+def test_the_filter_removes_clients_with_flipped_updates(small: dict[str, Any], tmp_path: Path) -> None:
     config = {**small, "attack.name": "sign-flip", "attack.share": 0.34, "availability.n": 12}
     filfl.simulate(config, out=tmp_path / "run")
     run = read_run(tmp_path / "run")
@@ -136,7 +135,7 @@ def test_the_filter_throws_out_who_sends_turned_updates(small: dict[str, Any], t
     assert np.mean(shares) < 4 / 12, "the filter was worse than chance"
 
 
-def test_what_is_bad_about_a_client_stands_in_its_row(small: dict[str, Any], tmp_path: Path) -> None:
+def test_clients_csv_names_the_fault_of_each_client(small: dict[str, Any], tmp_path: Path) -> None:
     config = {**small, "rounds": 1, "data.noisy": 0.5, "attack.name": "scaled", "attack.share": 0.5}
     filfl.simulate(config, out=tmp_path / "run")
     clients = read_run(tmp_path / "run").clients
@@ -151,7 +150,7 @@ def test_what_is_bad_about_a_client_stands_in_its_row(small: dict[str, Any], tmp
 
 
 class Died(Exception):
-    """Stands for a sudden death in the middle of a run."""
+    """Simulates a run that is killed."""
 
 
 def _die(record: Any, state: Any) -> None:
@@ -159,7 +158,7 @@ def _die(record: Any, state: Any) -> None:
         raise Died
 
 
-def test_a_resumed_attack_is_the_uninterrupted_one(small: dict[str, Any], tmp_path: Path) -> None:
+def test_a_resumed_run_with_an_attack_equals_the_uninterrupted_one(small: dict[str, Any], tmp_path: Path) -> None:
     config = {**small, "rounds": 5, "attack.name": "scaled", "attack.share": 0.3}
     whole = filfl.simulate(config)
     with pytest.raises(Died):
@@ -167,15 +166,3 @@ def test_a_resumed_attack_is_the_uninterrupted_one(small: dict[str, Any], tmp_pa
     assert filfl.simulate(config, out=tmp_path / "cut", resume=True).records == whole.records
     with pytest.raises(filfl.FilflError, match=r"attack.share: 0.3 there, 0.5 here"):
         filfl.simulate({**config, "attack.share": 0.5}, out=tmp_path / "cut", resume=True)
-
-
-def test_runs_from_before_there_were_attacks_can_be_gone_on_with(small: dict[str, Any], tmp_path: Path) -> None:
-    assert "attack" not in Config().identity() and "optimum" not in Config().identity()["filter"]
-    with pytest.raises(Died):
-        filfl.simulate({**small, "rounds": 5}, out=tmp_path / "run", callbacks=[_die])
-    table = read_run(tmp_path / "run").config.table()
-    del table["attack"], table["filter"]["optimum"]
-    (tmp_path / "run" / "config.toml").write_text(tomli_w.dumps(table))
-    said: list[str] = []
-    result = filfl.simulate({**small, "rounds": 5}, out=tmp_path / "run", resume=True, say=said.append)
-    assert len(result.records) == 5 and not said

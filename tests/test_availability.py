@@ -1,11 +1,10 @@
-"""Who is here: by formula, and by nothing but round and seed."""
+"""Availabilities follow their formulas and depend on round and seed alone."""
 
 import numpy as np
 import pytest
 
 from filfl.availability import AVAILABILITIES
 from filfl.availability.always import Always
-from filfl.availability.connected import Connected
 from filfl.availability.diurnal import Diurnal
 from filfl.availability.lognormal import Lognormal
 from filfl.availability.redraw import Redraw
@@ -13,8 +12,8 @@ from filfl.availability.redraw import Redraw
 EXAMPLES = [Always(), Redraw(n=7, every=5), Diurnal(), Lognormal()]
 
 
-def test_there_is_an_example_of_each() -> None:
-    assert {type(example) for example in EXAMPLES} | {Connected} == set(AVAILABILITIES.values())
+def test_every_availability_is_tested() -> None:
+    assert {type(example) for example in EXAMPLES} == set(AVAILABILITIES.values())
 
 
 @pytest.mark.parametrize("availability", EXAMPLES, ids=lambda a: type(a).__name__)
@@ -42,16 +41,16 @@ def share_of_rounds(availability, num_clients: int = 200, rounds: int = 400) -> 
     return there
 
 
-def test_diurnal_clients_sleep_once_a_day() -> None:
+def test_diurnal_availability_has_the_period_of_a_day() -> None:
     there = share_of_rounds(Diurnal(mean=0.5, amplitude=0.5, period=24), rounds=480)
     assert there.mean() == pytest.approx(0.5, abs=0.02)
     by_hour = there.reshape(20, 24, 200).mean(axis=0)
     assert (by_hour.max(axis=0) > 0.8).all() and (by_hour.min(axis=0) < 0.2).all()
-    # A shift of half a day turns presence into absence.
+    # A shift of half a day turns high probabilities into low ones.
     assert np.corrcoef(by_hour.ravel(), np.roll(by_hour, 12, axis=0).ravel())[0, 1] < -0.8
 
 
-def test_diurnal_without_amplitude_is_a_coin() -> None:
+def test_diurnal_without_amplitude_has_a_constant_probability() -> None:
     there = share_of_rounds(Diurnal(mean=0.3, amplitude=0.0))
     assert there.mean(axis=0) == pytest.approx(0.3, abs=0.12)
 
@@ -62,3 +61,9 @@ def test_lognormal_reliability() -> None:
     assert p.max() == 1.0
     log_c = np.log(p[p > 0])
     assert np.std(log_c) == pytest.approx(0.7, abs=0.1)
+
+
+@pytest.mark.parametrize("availability", EXAMPLES, ids=lambda a: type(a).__name__)
+def test_most_available_is_an_upper_bound(availability) -> None:
+    assert all(len(availability(t, 20, 1)) <= availability.most_available(20) for t in range(1, 13))
+    assert Redraw(n=7).most_available(20) == 7

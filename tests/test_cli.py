@@ -153,9 +153,9 @@ def test_mistakes_end_in_a_sentence(filfl, folder: Path) -> None:
     assert "error: unknown key filter.peroid; did you mean filter.period?" in filfl("run", "typo.toml", code=2)
     assert "error: there is no file absent.toml" in filfl("run", "absent.toml", code=2)
     assert "error: selection.k must be" in filfl("run", "tiny.toml", "--set", "selection.k=9", code=2)
-    assert "error: write key=value" in filfl("run", "tiny.toml", "--set", "oops", code=2)
+    assert "error: a change must be key=value" in filfl("run", "tiny.toml", "--set", "oops", code=2)
     assert "error: unknown key filter.peroid" in filfl("compare", "typo.toml", "--arm", "x:filter.name=dgf", code=2)
-    assert "error: there are two arms of the name" in filfl("compare", "tiny.toml", "-a", "x:", "-a", "x:", code=2)
+    assert "error: two arms have the name" in filfl("compare", "tiny.toml", "-a", "x:", "-a", "x:", code=2)
     (folder / "alone.toml").write_text("rounds = 3")
     assert "error: there is nothing to compare" in filfl("compare", "alone.toml", code=2)
     assert "error: arms.x: filter.name must be one of" in filfl(

@@ -1,4 +1,4 @@
-"""Local training is torch.optim.SGD, and FedProx with mu = 0 is FedAvg."""
+"""Local training equals torch.optim.SGD, and FedProx with mu = 0 equals FedAvg."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ def train(algorithm, momentum=0.0, weight_decay=0.0) -> tuple[torch.Tensor, floa
 
 
 @pytest.mark.parametrize(("momentum", "weight_decay"), [(0.0, 0.0), (0.9, 0.0), (0.0, 0.01), (0.9, 0.01)])
-def test_it_is_torch_sgd(momentum: float, weight_decay: float) -> None:
+def test_local_sgd_equals_torch_sgd(momentum: float, weight_decay: float) -> None:
     model, samples = problem()
     plain = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
     plain.load_state_dict(model.layout.unflatten(model.weights()))
@@ -52,7 +52,7 @@ def test_it_is_torch_sgd(momentum: float, weight_decay: float) -> None:
     assert train_loss == pytest.approx(np.average(losses, weights=sizes), abs=1e-6)
 
 
-def test_fedprox_without_mu_is_fedavg_bit_for_bit() -> None:
+def test_fedprox_with_mu_0_is_fedavg_bit_for_bit() -> None:
     assert torch.equal(train(FedProx(mu=0.0))[0], train(FedAvg())[0])
 
 
@@ -82,7 +82,7 @@ def test_an_epoch_sees_every_sample_once(num_samples: int, batch: int, epochs: i
 
 
 @given(st.integers(1, 40), st.integers(1, 50), st.integers(1, 30))
-def test_steps_are_counted(num_samples: int, batch: int, steps: int) -> None:
+def test_the_number_of_steps_is_exact(num_samples: int, batch: int, steps: int) -> None:
     made = list(batches(num_samples, batch, None, steps, np.random.default_rng(0)))
     assert len(made) == steps
     epoch = -(-num_samples // batch)

@@ -17,11 +17,12 @@ from filfl.availability.always import Always
 from filfl.clients import Failure, Job, Metered, Rehearsed, Sheet, Update
 from filfl.clock import Stopwatch
 from filfl.evaluation import Samples, cross_entropy
-from filfl.filtering import FILTERS, Filtering
+from filfl.filtering import FILTERS, Filtering, KeepAll, LocalSearch
 from filfl.logits import ARITHMETIC, Form, Packed
 from filfl.models.cnn import LeafCNN
 from filfl.round import filfl_round
 from filfl.sections import FilterOptions
+from filfl.selection import OwnSelection
 from filfl.selection.divfl import DivFL
 from filfl.selection.power_of_choice import PowerOfChoice
 from filfl.selection.random import Random, RandomWithReplacement
@@ -33,7 +34,7 @@ from filfl.simulation.setup import one_thread
 from filfl.weights import FlatModel, Layout, Weights
 
 M, CLASSES = 12, 3
-LOGITS = FilterOptions(name="local-search", reward="ensemble", transport="logits")
+LOGITS = FilterOptions(method=LocalSearch(), reward="ensemble", transport="logits")
 MODEL = 4 * (4 * 3 + 3)
 """Bytes of nn.Linear(4, 3)."""
 
@@ -89,7 +90,7 @@ class World:
                 "clients": self.door,
                 "layout": self.net.layout,
                 "availability": Always(),
-                "filter": FILTERS[options.name],
+                "filter": options.method,
                 "reward": make_reward(options, inference, self.V, cross_entropy),
                 "judge": None,
                 "when": "algorithm-1",
@@ -141,7 +142,7 @@ class Front:
 
 
 def test_only_the_chosen_upload_and_their_weights_are_averaged() -> None:
-    world = World(door=Front, options=replace(LOGITS, name="keep-all"), selection=PowerOfChoice())
+    world = World(door=Front, options=replace(LOGITS, method=KeepAll()), selection=PowerOfChoice())
     (record,), state = world.run(1)
     assert record.did_filter and record.selected == [5, 6, 7], "the highest losses"
     assert world.door.uploads == [[5, 6, 7]]
@@ -152,7 +153,7 @@ def test_only_the_chosen_upload_and_their_weights_are_averaged() -> None:
 
 
 def test_bytes_by_hand() -> None:
-    records, state = World(selection=PowerOfChoice(), options=replace(LOGITS, name="keep-all")).run(2)
+    records, state = World(selection=PowerOfChoice(), options=replace(LOGITS, method=KeepAll())).run(2)
     logits, V = M * CLASSES * 4, M * 4 * 4
     asked = 8 * MODEL + 8 * 8  # power-of-choice sends the model once more, and gets losses
     assert records[0].uplink_bytes == 8 * (logits + 16) + 3 * (MODEL + 16) + 8 * 8
@@ -163,7 +164,7 @@ def test_bytes_by_hand() -> None:
 
 
 def test_bytes_of_a_part_of_V_in_int8() -> None:
-    options = replace(LOGITS, name="keep-all", precision="int8", part=5)
+    options = replace(LOGITS, method=KeepAll(), precision="int8", part=5)
     (record,), _ = World(options=options).run(1)
     assert record.uplink_bytes == 8 * (5 * (CLASSES + 4) + 16) + 3 * (MODEL + 16)
     assert record.downlink_bytes == 8 * (MODEL + M * 4 * 4 + 5 * 4)
@@ -230,7 +231,7 @@ def gone(*who: int) -> Callable[[RehearsingClients], Gone]:
 
 
 def test_who_leaves_between_its_two_answers_costs_only_itself() -> None:
-    world = World(door=gone(7), options=replace(LOGITS, name="keep-all"), selection=PowerOfChoice())
+    world = World(door=gone(7), options=replace(LOGITS, method=KeepAll()), selection=PowerOfChoice())
     (record,), state = world.run(1)
     assert record.refused == {7: "no answer within 60 s"}
     assert record.selected == [4, 5, 6] and world.door.uploads == [[5, 6, 7], [4]], "the next choice stands in"
@@ -240,7 +241,7 @@ def test_who_leaves_between_its_two_answers_costs_only_itself() -> None:
 
 
 def test_until_nobody_is_left() -> None:
-    options = replace(LOGITS, name="keep-all")
+    options = replace(LOGITS, method=KeepAll())
     world = World(door=gone(0, 1, 2, 3, 4, 5), options=options)
     (record,), state = world.run(1)
     assert record.selected == [6, 7] and sorted(record.refused) == [0, 1, 2, 3, 4, 5] and record.filtered == [6, 7]
@@ -252,7 +253,7 @@ def test_until_nobody_is_left() -> None:
 
 
 def test_a_client_drawn_twice_that_fails_is_replaced_twice() -> None:
-    options = replace(LOGITS, name="keep-all")
+    options = replace(LOGITS, method=KeepAll())
     world = World(clients=2, door=gone(0), options=options, selection=RandomWithReplacement(), K=6)
     (record,), state = world.run(1)
     assert record.selected == [1] * 6 and world.door.uploads[0] == [0, 1] and 0 in record.refused
@@ -263,7 +264,7 @@ def test_a_selection_that_chooses_fewer_is_not_asked_for_more() -> None:
     def two(pool: Any, k: int, ask: Any, rng: Any) -> list[int]:
         return [int(i) for i in pool[: min(2, k)]]
 
-    world = World(door=gone(0), options=replace(LOGITS, name="keep-all"), selection=two)
+    world = World(door=gone(0), options=replace(LOGITS, method=KeepAll()), selection=OwnSelection(function=two))
     (record,), _ = world.run(1)
     assert record.selected == [1, 2] and world.door.uploads == [[0, 1], [2]]
 
@@ -404,7 +405,7 @@ class Liars(Front):
 
 @pytest.mark.parametrize("name", ["local-search", "keep-all"])
 def test_a_thousand_lies_and_none_enters_the_average(name: str) -> None:
-    world = World(clients=16, door=Liars, options=replace(LOGITS, name=name), h=1, K=20)
+    world = World(clients=16, door=Liars, options=replace(LOGITS, method=FILTERS[name]()), h=1, K=20)
     state, told = State(world.net.weights()), 0
     for t in range(1, 93):
         state, record = filfl_round(t, state, world.fl, Stopwatch())
@@ -434,7 +435,7 @@ class Liar(Front):
 @pytest.mark.parametrize("form", [("float32", None), ("float16", None), ("int8", None), ("float32", 2), ("int8", 2)])
 @pytest.mark.parametrize("kind", ON_UPLOAD)
 def test_every_lie_is_found_in_every_form(kind: str, form: tuple[Any, int | None]) -> None:
-    options = replace(LOGITS, name="keep-all", precision=form[0], top=form[1])
+    options = replace(LOGITS, method=KeepAll(), precision=form[0], top=form[1])
     world = World(door=Liar, options=options, K=8)
     world.door.kind = kind
     (record,), state = world.run(1)
@@ -453,7 +454,7 @@ class Flatterer(Front):
 
 
 def test_who_flatters_itself_everywhere_is_found_by_its_loss() -> None:
-    world = World(door=Flatterer, options=replace(LOGITS, name="keep-all"), K=8)
+    world = World(door=Flatterer, options=replace(LOGITS, method=KeepAll()), K=8)
     (record,), _ = world.run(1)
     assert list(record.refused) == [7] and "V's loss is" in record.refused[7]
 
@@ -484,7 +485,7 @@ def test_who_uploaded_before_may_be_chosen_when_it_filters_again() -> None:
     def last(pool: Any, k: int, ask: Any, rng: Any) -> list[int]:
         return [int(i) for i in pool[-k:]]
 
-    world = World(door=AndGone, filter=with_7, selection=last, K=2)
+    world = World(door=AndGone, filter=with_7, selection=OwnSelection(function=last), K=2)
     (record,), _ = world.run(1)
     assert record.selected == [2, 6] and world.door.uploads == [[2, 7], [3, 6]]
 
@@ -553,7 +554,7 @@ def test_divfl_goes_by_what_the_models_said() -> None:
         def weights(self, k: int) -> Weights:
             return super().weights(k % 3)  # 0, 3 and 6 are alike, and so on
 
-    world = World(clients=9, options=replace(LOGITS, name="keep-all"), selection=DivFL(of="predictions"))
+    world = World(clients=9, options=replace(LOGITS, method=KeepAll()), selection=DivFL(of="predictions"))
     world.door._clients = world.learners = Twins(world.net.weights())
     records, state = world.run(2)
     assert sorted(k % 3 for k in records[0].selected) == [0, 1, 2], "one of each kind"

@@ -1,4 +1,4 @@
-"""Networks: the published ones weigh and measure what their papers say, and all of them fit other images."""
+"""Networks: the published ones have the sizes of their papers, and all of them accept other images."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def num_weights(module: nn.Module) -> int:
 
 
 def shapes(module: nn.Module, kinds: tuple[type[nn.Module], ...], x: torch.Tensor) -> list[list[int]]:
-    """The shape of what every layer of these kinds gives, without the batch."""
+    """The output shape of every layer of these kinds, without the batch dimension."""
     seen: list[list[int]] = []
     for layer in module.modules():
         if isinstance(layer, kinds):
@@ -29,7 +29,7 @@ def shapes(module: nn.Module, kinds: tuple[type[nn.Module], ...], x: torch.Tenso
     return seen
 
 
-def test_leaf_cnn_is_leafs() -> None:
+def test_leaf_cnn_has_the_layers_of_leaf() -> None:
     net = LeafCNN().build((1, 28, 28), 62)
     assert [list(p.shape) for p in net.parameters()] == [
         *([32, 1, 5, 5], [32]),
@@ -56,7 +56,7 @@ def test_pooling_is_the_same_with_and_without_a_gradient(shape: tuple[int, ...])
         assert torch.equal(Halve()(x.to(memory_format=torch.channels_last)), expected)
 
 
-def test_leaf_cnn_computes_what_leafs_does() -> None:
+def test_leaf_cnn_computes_the_outputs_of_leaf() -> None:
     net = LeafCNN().build((2, 8, 8), 3)
     x = torch.randn(4, 2, 8, 8, generator=torch.Generator().manual_seed(0))
     weights = list(net.parameters())
@@ -78,7 +78,7 @@ def test_pooling_before_the_relu_changes_no_gradient() -> None:
     assert torch.equal(a.grad, b.grad)
 
 
-def test_resnet18_is_the_one_for_32_x_32_pixels() -> None:
+def test_resnet18_is_the_variant_for_32_x_32_pixels() -> None:
     net = ResNet18().build((3, 32, 32), 10)
     assert num_weights(net) == 11_173_962
     assert shapes(net, (Block,), torch.zeros(1, 3, 32, 32)) == [
@@ -113,7 +113,7 @@ def test_a_block_whose_residual_is_zero_is_its_shortcut() -> None:
 
 @pytest.mark.parametrize("shape", [(1, 4, 4), (3, 9, 6), (2, 33, 32), (1, 28, 28)])
 @pytest.mark.parametrize("model", [LeafCNN(), SmallCNN(), SmallCNN(channels=(3,), hidden=5), SmallResNet(), ResNet18()])
-def test_networks_fit_other_images(model: Model, shape: tuple[int, int, int]) -> None:
+def test_networks_accept_other_images(model: Model, shape: tuple[int, int, int]) -> None:
     net = model.build(shape, 7)
     out = net(torch.zeros(2, *shape))
     assert out.shape == (2, 7)
@@ -121,7 +121,7 @@ def test_networks_fit_other_images(model: Model, shape: tuple[int, int, int]) ->
     assert all(parameter.grad is not None for parameter in net.parameters())
 
 
-def test_small_cnn_is_leafs_with_other_numbers() -> None:
+def test_small_cnn_is_leaf_cnn_with_other_sizes() -> None:
     small = SmallCNN(channels=(32, 64), hidden=2048).build((1, 28, 28), 62)
     assert [p.shape for p in small.parameters()] == [p.shape for p in LeafCNN().build((1, 28, 28), 62).parameters()]
     assert num_weights(SmallCNN(channels=(), hidden=5).build((1, 2, 3), 4)) == 6 * 5 + 5 + 5 * 4 + 4
@@ -139,12 +139,12 @@ def test_linear_is_a_product_without_a_bias() -> None:
 def test_networks_for_images_refuse_other_data(name: str, blobs: filfl.FederatedData) -> None:
     from filfl.models import MODELS
 
-    with pytest.raises(ConfigError, match=r"needs images, .* has the shape \[4\]: take mlp or logistic"):
+    with pytest.raises(ConfigError, match=r"needs images .* have the shape \[4\]; use mlp or logistic"):
         MODELS[name]().build(blobs.sample_shape, 3)
 
 
-def test_images_that_pooling_would_leave_nothing_of_are_refused() -> None:
-    with pytest.raises(ConfigError, match="at least 4 x 4 pixels, and the data's are 9 x 3"):
+def test_images_too_small_for_the_pooling_are_refused() -> None:
+    with pytest.raises(ConfigError, match="at least 4 x 4 pixels, but those of the data have 9 x 3"):
         LeafCNN().build((1, 9, 3), 10)
     with pytest.raises(ConfigError, match="at least 8 x 8 pixels"):
         SmallCNN(channels=(4, 4, 4)).build((1, 7, 8), 10)

@@ -217,7 +217,7 @@ def test_mistakes_end_in_a_sentence(told, tmp_path: Path) -> None:
     wrong.write_text(CROSSED.replace("dgf-poc kept", "opt-poc kept"))
     assert 'error: crossed: figure.expect: there is no arm "opt-poc"' in told(tmp_path, "crossed.toml", code=2)
     wrong.write_text(CROSSED.replace("dgf-poc kept <", "dgf-poc kept"))
-    assert "error: crossed: figure.expect: write ARM MEASURE > ARM" in told(tmp_path, "crossed.toml", code=2)
+    assert "error: crossed: figure.expect must be ARM MEASURE > ARM" in told(tmp_path, "crossed.toml", code=2)
     wrong.write_text(CROSSED.replace("[figure]", '[figure]\ncurves = ["accurracy"]'))
     assert "error: figure.curves must be one of accuracy" in told(tmp_path, "crossed.toml", code=2)
     assert not (tmp_path / "reproduction").exists()
@@ -341,7 +341,7 @@ def test_stored_summaries_are_of_the_figures_that_are_shipped(page) -> None:
     for name, summary in page.summaries().items():
         experiment = Experiment.load(name)
         for arm, stored in zip(experiment.checked_arms(), summary["arms"], strict=True):
-            now = facts_of(experiment.config({}, arm))
+            now = facts_of(experiment.config({}, arm).table())
             for key, value in {**summary["config"], **stored["config"]}.items():
                 assert now[key] == value, f"{name}, {arm.name}: {key}"
 

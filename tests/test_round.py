@@ -21,6 +21,7 @@ from filfl.filtering.judges import federated, variable
 from filfl.filtering.reward import AverageReward
 from filfl.filtering.when import START
 from filfl.round import filfl_round
+from filfl.selection import OwnSelection, Selection
 from filfl.selection.divfl import DivFL
 from filfl.selection.power_of_choice import PowerOfChoice
 from filfl.selection.random import Random, RandomWithReplacement
@@ -75,6 +76,8 @@ def keep(*ids: int) -> Callable[..., Filtering]:
 
 def run(rounds: list[tuple[int, ...]], **changes: Any) -> tuple[list[Record], State, Scripted]:
     clients = changes.pop("clients", Scripted())
+    if not isinstance(selection := changes.pop("selection", Random()), Selection):
+        selection = OwnSelection(function=selection)
     fl = FilFL(
         **{
             "seed": 0,
@@ -88,7 +91,7 @@ def run(rounds: list[tuple[int, ...]], **changes: Any) -> tuple[list[Record], St
             "when": "algorithm-1",
             "h": 3,
             "n": None,
-            "selection": Random(),
+            "selection": selection,
             "K": 2,
             "job": lambda t: Job(0, t, FedAvg(), 1, None, 8, 0.1),
             "aggregation": Mean(),
@@ -121,24 +124,24 @@ def test_other_rounds_train_only_the_chosen_out_of_the_filtered() -> None:
 
 def test_algorithm_1_filters_at_the_start_every_h_rounds_and_when_the_clients_change() -> None:
     a, b = (1, 2, 3), (1, 2)
-    records, *_ = run([a, a, a, a, b, b, a], filter=FILTERS["dgf"], h=3)
+    records, *_ = run([a, a, a, a, b, b, a], filter=FILTERS["dgf"](), h=3)
     # t = 1: S_0 is empty; 3, 6: t mod 3; 5 and 7: S_t changed.
     assert [r.round for r in records if r.did_filter] == [1, 3, 5, 6, 7]
 
 
 def test_figure_2_filters_when_somebody_new_is_there_and_h_rounds_after_the_last() -> None:
     a, b = (1, 2, 3), (1, 2)
-    records, *_ = run([a, a, a, a, b, a, (1, 4), b], filter=FILTERS["dgf"], when="figure-2", h=3)
+    records, *_ = run([a, a, a, a, b, a, (1, 4), b], filter=FILTERS["dgf"](), when="figure-2", h=3)
     # 1: all new; 4: three rounds later; 5 and 6: nobody new; 7: client 4; 8: client 2 was not there at 7.
     assert [r.round for r in records if r.did_filter] == [1, 4, 7, 8]
-    records, *_ = run([a] * 3, filter=FILTERS["keep-all"], when="figure-2", h=9, n=2)
+    records, *_ = run([a] * 3, filter=FILTERS["keep-all"](), when="figure-2", h=9, n=2)
     assert [r.round for r in records if r.did_filter] == [1], "who was there but not considered is not new"
 
 
 def test_without_a_filter_the_state_remembers_nobody() -> None:
     _, state, _ = run([(1, 2, 3), (2, 3)])
     assert state.past is START and state.S_f == ()
-    _, state, _ = run([(1, 2, 3), (2, 3)], filter=FILTERS["dgf"], when="figure-2")
+    _, state, _ = run([(1, 2, 3), (2, 3)], filter=FILTERS["dgf"](), when="figure-2")
     assert state.past.previous.tolist() == [2, 3] and state.past.seen.tolist() == [1, 2, 3]
 
 
@@ -151,12 +154,12 @@ def test_a_record_lists_who_is_available_unless_that_is_everybody() -> None:
 
 
 def test_a_round_without_anybody_is_a_change() -> None:
-    records, *_ = run([(1, 2), (), (1, 2), (1, 2)], filter=FILTERS["dgf"], h=99)
+    records, *_ = run([(1, 2), (), (1, 2), (1, 2)], filter=FILTERS["dgf"](), h=99)
     assert [r.round for r in records if r.did_filter] == [1, 3]
 
 
 def test_the_cap_limits_who_is_considered_in_a_shuffled_order() -> None:
-    records, *_ = run([tuple(range(10))], filter=FILTERS["keep-all"], n=4)
+    records, *_ = run([tuple(range(10))], filter=FILTERS["keep-all"](), n=4)
     assert len(records[0].considered) == 4 and records[0].considered != sorted(records[0].considered)
     assert records[0].filtered == sorted(records[0].considered)
 
@@ -198,11 +201,11 @@ def test_a_refused_update_costs_only_itself() -> None:
 
 
 def test_a_refused_update_never_reaches_the_filter() -> None:
-    (record,), *_ = run([(1, 2, 3)], filter=FILTERS["keep-all"], clients=Scripted(failing={2: "no"}))
+    (record,), *_ = run([(1, 2, 3)], filter=FILTERS["keep-all"](), clients=Scripted(failing={2: "no"}))
     assert record.filtered == [1, 3] and 2 in record.considered and record.refused == {2: "no"}
 
 
-@pytest.mark.parametrize("chi", [None, FILTERS["dgf"]])
+@pytest.mark.parametrize("chi", [None, FILTERS["dgf"]()])
 def test_with_nobody_left_the_model_stays(chi) -> None:
     (record,), state, _ = run([(1, 2)], filter=chi, clients=Scripted(failing={1: "no", 2: "no"}))
     assert state.w.vector.item() == 100
@@ -211,32 +214,32 @@ def test_with_nobody_left_the_model_stays(chi) -> None:
 
 
 def test_a_round_without_clients_passes() -> None:
-    records, state, clients = run([(), (1, 2)], filter=FILTERS["dgf"])
+    records, state, clients = run([(), (1, 2)], filter=FILTERS["dgf"]())
     assert records[0].notes == ["nobody is available: the model stays as it was"]
     assert not records[0].did_filter and records[1].did_filter
     assert len(clients.trained) == 1 and state.w.vector.item() < 100
 
 
 def test_rewards_and_evaluations_are_recorded() -> None:
-    (record,), *_ = run([(1, 2, 3, 4)], filter=FILTERS["dgf"], selection=PowerOfChoice())
+    (record,), *_ = run([(1, 2, 3, 4)], filter=FILTERS["dgf"](), selection=PowerOfChoice())
     # Client k has weight k and the loss is |w - 3|: R(all) = 10 - |2.5 - 3|.
     assert record.reward_all == 9.5
     assert record.reward_filtered == 10 - abs(np.mean(record.filtered) - 3)
     assert record.reward_selected == 10 - abs(np.mean(record.selected) - 3)
     assert record.evaluations == 2 * 4 - 1
     assert [step["client"] for step in record.trace] == record.considered
-    (record,), *_ = run([(1, 2, 3, 4)], filter=FILTERS["keep-all"])
+    (record,), *_ = run([(1, 2, 3, 4)], filter=FILTERS["keep-all"]())
     assert record.reward_all == 9.5 and record.evaluations == 0, "what only the record wants is not the filter's cost"
 
 
 def test_the_best_of_all_subsets_is_for_the_record_alone() -> None:
-    (record,), *_ = run([(1, 2, 5, 9)], filter=FILTERS["keep-all"], optimum=True)
+    (record,), *_ = run([(1, 2, 5, 9)], filter=FILTERS["keep-all"](), optimum=True)
     # Client k has weight k and the loss is |w - 3|: (1 + 5) / 2 is perfect, all four are 4.25.
     assert (record.reward_all, record.reward_optimum, record.evaluations) == (8.75, 10.0, 0)
-    (dgf,), *_ = run([(1, 2, 5, 9)], filter=FILTERS["dgf"], optimum=True)
-    (plain,), *_ = run([(1, 2, 5, 9)], filter=FILTERS["dgf"])
+    (dgf,), *_ = run([(1, 2, 5, 9)], filter=FILTERS["dgf"](), optimum=True)
+    (plain,), *_ = run([(1, 2, 5, 9)], filter=FILTERS["dgf"]())
     assert replace(dgf, reward_optimum=None) == plain and dgf.evaluations == 7
-    (nobody,), *_ = run([(1,)], filter=FILTERS["dgf"], optimum=True, clients=Scripted(failing={1: "no"}))
+    (nobody,), *_ = run([(1,)], filter=FILTERS["dgf"](), optimum=True, clients=Scripted(failing={1: "no"}))
     assert nobody.reward_optimum is None and nobody.refused
 
 
@@ -273,13 +276,13 @@ class Stubborn:
 
 
 def test_a_surrogate_is_what_the_filter_goes_by_and_the_record_has_both_rewards() -> None:
-    (record,), *_ = run([(1, 2, 3, 4)], filter=FILTERS["opt"], surrogate=Stubborn)
+    (record,), *_ = run([(1, 2, 3, 4)], filter=FILTERS["opt"](), surrogate=Stubborn)
     assert record.filtered == [1, 2, 3, 4], "the more the better, it thinks"
     assert (record.surrogate_all, record.surrogate_filtered, record.surrogate_selected) == (4.0, 4.0, 2.0)
     assert record.reward_all == record.reward_filtered == 9.5
     assert record.reward_selected == 10 - abs(np.mean(record.selected) - 3)
     assert record.evaluations == 4, "what only the record wants is not the filter's cost"
-    (plain,), *_ = run([(1, 2, 3, 4)], filter=FILTERS["dgf"])
+    (plain,), *_ = run([(1, 2, 3, 4)], filter=FILTERS["dgf"]())
     assert plain.surrogate_all is plain.surrogate_filtered is plain.surrogate_selected is None
 
 
@@ -310,7 +313,7 @@ def test_verification_takes_the_best_by_the_true_reward(
 
 def test_without_any_update_there_is_nothing_to_verify() -> None:
     silent = Scripted(failing={1: "no", 2: "no"})
-    (record,), *_ = run([(1, 2)], filter=FILTERS["dgf"], surrogate=Stubborn, verify=2, clients=silent)
+    (record,), *_ = run([(1, 2)], filter=FILTERS["dgf"](), surrogate=Stubborn, verify=2, clients=silent)
     assert record.filtered == [] and record.evaluations == 0 and record.surrogate_all is None
     assert record.notes == ["every update was refused: the model stays as it was"]
 
@@ -328,7 +331,7 @@ class Silent(Scripted):
         return {k: Failure("asleep") for k in ids}
 
 
-@pytest.mark.parametrize("chi", [None, FILTERS["keep-all"]])
+@pytest.mark.parametrize("chi", [None, FILTERS["keep-all"]()])
 def test_where_nobody_answers_nobody_is_selected_and_the_record_says_why(chi) -> None:
     (record,), state, _ = run([(1, 2, 3)], selection=PowerOfChoice(), filter=chi, clients=Silent())
     assert record.notes == ["nobody could be selected: the model stays as it was"]
@@ -337,7 +340,7 @@ def test_where_nobody_answers_nobody_is_selected_and_the_record_says_why(chi) ->
 
 def test_ids_of_any_kind_of_integer_end_up_in_the_record_as_numbers() -> None:
     (record,), *_ = run(
-        [(1, 2, 3)], filter=lambda clients, R, rng: FILTERS["dgf"](list(rng.permutation(clients)), R, rng)
+        [(1, 2, 3)], filter=lambda clients, R, rng: FILTERS["dgf"]()(list(rng.permutation(clients)), R, rng)
     )
     assert json.loads(json.dumps(record.table()))["filtered"] == record.filtered
     assert all(type(step["client"]) is int for step in record.trace)
@@ -374,7 +377,7 @@ class Opinionated(Scripted):
 
 def test_a_variable_judge_is_one_random_client_and_its_messages_are_counted() -> None:
     w = LAYOUT.num_bytes
-    records, _, clients = run([(1, 2, 3, 4)] * 12, filter=FILTERS["dgf"], h=1, judge=variable, clients=Opinionated())
+    records, _, clients = run([(1, 2, 3, 4)] * 12, filter=FILTERS["dgf"](), h=1, judge=variable, clients=Opinionated())
     for record in records:
         (k,) = record.judges
         assert k in record.available
@@ -386,12 +389,12 @@ def test_a_variable_judge_is_one_random_client_and_its_messages_are_counted() ->
 
 
 def test_with_a_judge_nothing_is_asked_for_the_record_alone() -> None:
-    (record,), _, clients = run([(1, 2, 3)], filter=FILTERS["keep-all"], judge=variable, clients=Opinionated())
+    (record,), _, clients = run([(1, 2, 3)], filter=FILTERS["keep-all"](), judge=variable, clients=Opinionated())
     assert record.reward_all is None and not clients.asked
 
 
 def test_the_federated_judge_weighs_everybody_by_their_examples() -> None:
-    (record,), _, clients = run([(1, 2, 3, 9)], filter=FILTERS["dgf"], judge=federated, clients=Opinionated())
+    (record,), _, clients = run([(1, 2, 3, 9)], filter=FILTERS["dgf"](), judge=federated, clients=Opinionated())
     # All four average to 3.75; of those who answer, k = 1, 2, 3 have 10, 20, 30 examples.
     expected = (10 * 2.75 + 20 * 1.75 + 30 * 0.75) / 60
     assert record.reward_all == pytest.approx(10 - expected)
@@ -403,7 +406,7 @@ def test_bytes_are_those_of_the_messages() -> None:
     w = LAYOUT.num_bytes
     (record,), *_ = run([(1, 2, 3, 4)])
     assert (record.downlink_bytes, record.uplink_bytes) == (2 * w, 2 * (w + 16))
-    (record,), *_ = run([(1, 2, 3, 4)], filter=FILTERS["keep-all"])
+    (record,), *_ = run([(1, 2, 3, 4)], filter=FILTERS["keep-all"]())
     assert (record.downlink_bytes, record.uplink_bytes) == (4 * w, 4 * (w + 16))
     (record,), *_ = run([(1, 2, 3, 4)], selection=PowerOfChoice())
     assert (record.downlink_bytes, record.uplink_bytes) == (4 * w + 2 * w, 4 * 8 + 2 * (w + 16))

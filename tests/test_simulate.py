@@ -13,10 +13,10 @@ import torch
 from torch import nn
 
 import filfl
-from filfl.config import FILTER_NAMES, REGISTRIES
 from filfl.data.partition import PARTITIONS
 from filfl.errors import PluginError
 from filfl.filtering.when import WHEN
+from filfl.plugins import KINDS, names
 
 SHAKESPEARE = {"data.name": "shakespeare", "data.most": 6, "model.name": "lstm", "model.hidden": 4, "model.layers": 1}
 BRIEF = {"data.clients": 4, "data.test": 0.02, "filter.size": 8, "training.steps": 1, "training.batch": 4}
@@ -46,8 +46,7 @@ OWN: dict[str, Any] = {
 
 
 NAMES = [
-    *((section, name) for section, registry in REGISTRIES.items() for name in registry),
-    *(("filter", name) for name in FILTER_NAMES),
+    *((section, name) for section in KINDS for name in names(section)),
     *(("data.partition", name) for name in PARTITIONS),
     *(("filter.when", name) for name in WHEN),
 ]
@@ -80,7 +79,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::ResourceWarning")  # of the hub's libraries
 @pytest.mark.usefixtures("files")
-@pytest.mark.parametrize(("section", "name"), [pair for pair in NAMES if pair not in FLOWERS], ids=lambda part: part)
+@pytest.mark.parametrize(("section", "name"), NAMES, ids=lambda part: part)
 def test_every_name_in_filfl_list_runs_a_round(section: str, name: str, blobs: filfl.FederatedData) -> None:
     key = section if "." in section else f"{section}.name"
     config = {"rounds": 2, "selection.k": 2, **({} if name == "arrays" else {"data.clients": 12})}
@@ -94,7 +93,7 @@ def test_every_name_in_filfl_list_runs_a_round(section: str, name: str, blobs: f
 
 @pytest.mark.parametrize(("section", "name"), FLOWERS)
 def test_what_a_federation_brings_along_is_refused_at_once(section: str, name: str, tmp_path: Path) -> None:
-    with pytest.raises(filfl.FilflError, match=f'{section}.name = "{name}" is for a federation'):
+    with pytest.raises(filfl.FilflError, match=f'{section}.name = "{name}" exists only on Flower'):
         filfl.simulate({f"{section}.name": name}, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -220,7 +219,7 @@ def test_no_key_is_forgotten() -> None:
 
     table = Config().table()
     keys = {f"{section}.{key}" for section, options in table.items() if isinstance(options, dict) for key in options}
-    silent = {"data.shards", "checkpoint.every", "checkpoint.keep", "execution.mode", "execution.half"}
+    silent = {"data.shards", "checkpoint.every", "checkpoint.keep", "execution.mode"}
     silent |= {"execution.device", "training.schedule", "data.name", "model.name", "availability.name"}
     assert keys - silent <= EVERY_KEY.keys()
 

@@ -10,8 +10,8 @@ import torch
 
 import filfl
 from filfl.algorithms.fedavg import FedAvg
-from filfl.clients import Job, Update
-from filfl.errors import ConfigError, RunError
+from filfl.clients import Job
+from filfl.errors import RunError
 from filfl.evaluation import cross_entropy
 from filfl.simulation.serial import SerialClients
 from filfl.simulation.spill import SpillingClients
@@ -36,7 +36,7 @@ def temporary_files() -> int:
 def test_weights_in_a_file_are_the_same_weights(serial: tuple[SerialClients, FlatModel, Weights], fit: int) -> None:
     clients, model, w = serial
     before = temporary_files()
-    spilling = SpillingClients(clients, model.layout, 60 * fit, half=False)
+    spilling = SpillingClients(clients, model.layout, 60 * fit)
     ids = [7, 2, 5, 0, 8]
     expected, got = clients.train(ids, w, JOB), spilling.train(ids, w, JOB)
     assert list(got) == ids
@@ -53,17 +53,8 @@ def test_weights_in_a_file_are_the_same_weights(serial: tuple[SerialClients, Fla
 
 def test_what_fits_stays_in_memory(serial: tuple[SerialClients, FlatModel, Weights]) -> None:
     clients, model, w = serial
-    got = SpillingClients(clients, model.layout, 60 * 5, half=True).train([7, 2, 5, 0, 8], w, JOB)
-    assert all(update.weights.vector.dtype == torch.float32 and not update.half for update in got.values())
-
-
-def test_half_precision_only_where_asked_for(serial: tuple[SerialClients, FlatModel, Weights]) -> None:
-    clients, model, w = serial
-    expected = clients.train(range(9), w, JOB)
-    got = SpillingClients(clients, model.layout, 60, half=True).train(range(9), w, JOB)
-    for k, update in got.items():
-        assert isinstance(update, Update) and update.half
-        assert torch.equal(update.weights.vector, expected[k].weights.vector.half())
+    got = SpillingClients(clients, model.layout, 60 * 5).train([7, 2, 5, 0, 8], w, JOB)
+    assert all(update.weights.vector.dtype == torch.float32 for update in got.values())
 
 
 @pytest.mark.parametrize("mode", ["serial", "vectorized"])
@@ -77,15 +68,6 @@ def test_a_run_with_a_limit_is_the_run_without_one(small: dict[str, Any], mode: 
             assert one[key] == other[key]
 
 
-def test_a_run_in_half_precision_filters_and_learns(small: dict[str, Any]) -> None:
-    full = filfl.simulate({**small, "execution.mode": "serial"})
-    half = filfl.simulate({**small, "execution.mode": "serial", "execution.memory": 1e-6, "execution.half": True})
-    assert half.records[-1]["refused"] == {}
-    assert half.records[0]["reward_all"] == pytest.approx(full.records[0]["reward_all"], abs=1e-2)
-    assert half.records[0]["reward_all"] != full.records[0]["reward_all"], "three digits were kept"
-    assert next(half.model.parameters()).dtype == torch.float32
-
-
 def test_no_room_for_the_file_is_said(
     serial: tuple[SerialClients, FlatModel, Weights], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,9 +78,4 @@ def test_no_room_for_the_file_is_said(
 
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(RunError, match=r"0\.0 GB for the trained weights of 3 clients cannot be had in .*TMPDIR"):
-        SpillingClients(clients, model.layout, 60, half=False).train(range(3), w, JOB)
-
-
-def test_half_alone_is_refused(small: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=r"execution\.half is for weights that do not fit"):
-        filfl.simulate({**small, "execution.half": True})
+        SpillingClients(clients, model.layout, 60).train(range(3), w, JOB)

@@ -164,15 +164,18 @@ def data_(
 
 
 @app.command("list")
-def list_() -> None:
-    """Show what can be plugged in, with one line each."""
+def list_(
+    name: Annotated[str | None, typer.Argument(help="A section, plug-in or import path: show its options.")] = None,
+) -> None:
+    """Show all plug-ins, or the options of one of them."""
     from filfl.commands.catalogue import list_command
 
-    list_command()
+    list_command(name)
 
 
 def main() -> None:
     """The entry point: mistakes of a user end in a sentence, not in a traceback."""
+    sys.path.append(str(Path.cwd()))  # for plug-ins by import path; at the end, so that no file here hides a package
     try:
         app()
     except FilflError as error:

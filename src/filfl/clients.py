@@ -44,8 +44,6 @@ class Update:
     weights: Weights | Mapping[str, Any]
     num_examples: int
     train_loss: float
-    half: bool = False
-    """Whether this machine keeps the weights in half precision, to save room. No client may send them so."""
     message: Any = None
     """What it came in, for an aggregation that wants more of it than the weights."""
 

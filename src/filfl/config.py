@@ -1,85 +1,80 @@
 """The config of one run: typed, frozen, and read from TOML with errors that name the key.
 
-Every section with a `name` is a plug-in: the name picks a class out of its folder's registry, and the rest of
-the section are that class's options.
+A section with a `name` is a plug-in: the name selects a class, and the other keys of the section are its options.
 """
 
 import dataclasses
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
-import numpy as np
+from torch import nn
 
-from filfl.aggregation import AGGREGATIONS, Aggregation
+from filfl.aggregation import Aggregation
 from filfl.aggregation.mean import Mean
-from filfl.algorithms import ALGORITHMS, Algorithm
+from filfl.algorithms import Algorithm
 from filfl.algorithms.fedavg import FedAvg
-from filfl.attacks import ATTACKS, Attack
+from filfl.attacks import Attack
 from filfl.attacks.none import NoAttack
-from filfl.availability import AVAILABILITIES, Availability
+from filfl.availability import Availability
 from filfl.availability.always import Always
-from filfl.availability.redraw import Redraw
-from filfl.data import DATASETS, Dataset, FederatedData
-from filfl.data.base import Partitioned
+from filfl.data import Dataset, FederatedData
+from filfl.data.arrays import Arrays
 from filfl.data.digits import Digits
-from filfl.errors import ConfigError
-from filfl.filtering import FILTERS
-from filfl.filtering.exhaustive import MOST
-from filfl.filtering.judges import JUDGES
-from filfl.models import MODELS, Model
+from filfl.errors import ConfigError, DataError, PluginError, only_from_python
+from filfl.filtering import Filter, FilterFunction
+from filfl.filtering.own import OwnFilter
+from filfl.models import Model
 from filfl.models.mlp import MLP
+from filfl.models.own import OwnModel
 from filfl.options import (
     FOLDER_NAME,
     Count,
+    Section,
     Whole,
-    dotted,
     is_folder_name,
+    misfits,
+    options_of,
     read,
     show,
-    unknown_name,
+    unknown_key,
     write,
 )
+from filfl.plugins import KINDS, NO_FILTER, name_of, option_names, options_of_others, read_plugin
 from filfl.sections import Checkpoint, Evaluate, Execution, FilterOptions, Training
-from filfl.selection import SELECTIONS, Selection
-from filfl.selection.divfl import DivFL
-from filfl.selection.power_of_choice import PowerOfChoice
+from filfl.selection import OwnSelection, Selection, Selects
 from filfl.selection.random import Random
 
-FILTER_NAMES = ("none", *FILTERS, "own")
-
-REGISTRIES: dict[str, Mapping[str, type[Any]]] = {
-    "data": DATASETS,
-    "model": MODELS,
-    "availability": AVAILABILITIES,
-    "selection": SELECTIONS,
-    "algorithm": ALGORITHMS,
-    "aggregation": AGGREGATIONS,
-    "attack": ATTACKS,
-}
-
-
-PLAIN: dict[str, type[Any]] = {
-    "filter": FilterOptions,
+GENERAL: dict[str, type[Section]] = {
     "training": Training,
     "evaluate": Evaluate,
     "checkpoint": Checkpoint,
     "execution": Execution,
 }
+"""The sections without a plug-in."""
+SECTIONS = (*KINDS, *GENERAL)
+ALTERNATIVES = {"training.steps": "training.epochs", "training.epochs": "training.steps"}
+"""Setting one of these unsets the other."""
+UNSET = "unset"
+"""The value that removes an option, as in filter.size = "unset"."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Root:
-    """The keys of a config that belong to no section."""
+    """The keys outside any section."""
 
     name: str = "run"
+    """The name of the run and of its folder: letters, digits and - _ + = . , beginning with a letter or digit."""
     seed: Whole = 0
+    """The seed of all randomness. Runs with equal seeds share data split, availability and initial weights."""
     rounds: Count = 20
+    """T, the number of rounds."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config(Root):
-    """One run, completely: the same config gives the same run."""
+    """A complete run: the same config gives the same run."""
 
     data: Dataset = field(default_factory=Digits)
     model: Model = field(default_factory=MLP)
@@ -95,202 +90,227 @@ class Config(Root):
     execution: Execution = field(default_factory=Execution)
 
     @classmethod
+    def read(cls, source: object) -> "Config":
+        """A config from a `Config`, a mapping such as {"filter.name": "rgf"}, or a TOML file or its name.
+
+        Call `with_own` on the result: it checks the config as a whole, once the objects given from Python are known.
+        """
+        if isinstance(source, Config):
+            return source
+        if isinstance(source, Mapping) and all(isinstance(key, str) for key in source):
+            return cls._read(override({}, source), {})
+        if isinstance(source, str | Path):
+            from filfl.experiment import Experiment
+
+            return cls._read(Experiment.load(source).base, {})
+        raise ConfigError(f"config must be a Config, a mapping of keys, or a TOML file (got {source!r})")
+
+    @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> "Config":
-        """A config out of nested tables; raises `ConfigError` with every mistake in it."""
+        """A config from nested tables. Raises `ConfigError` with all mistakes."""
+        config = cls._read(table, {})
+        config.check()
+        return config
+
+    def with_changes(self, changes: Mapping[str, Any]) -> "Config":
+        """This config with some keys changed, such as {"filter.name": "rgf", "rounds": 10}.
+
+        If the plug-in of a section changes, the options that the new one does not have are dropped.
+        """
+        touched = {key.partition(".")[0] for key in dotted_keys(changes)}
+        before = {section: getattr(self, section) for section in SECTIONS}
+        config = self._read(override(self.table(), changes), before, touched)
+        config.check()
+        return config
+
+    @classmethod
+    def _read(cls, table: Mapping[str, Any], before: Mapping[str, Any], touched: set[str] | None = None) -> "Config":
+        """Read the touched sections (None: all of them) and take the others from `before`. See `check` for the rest."""
         problems: list[str] = []
         sections: dict[str, Any] = {}
-        for section in (*REGISTRIES, *PLAIN):
-            given = table.get(section, {})
-            if not isinstance(given, Mapping):
-                key = "mode" if section == "execution" else "name"
-                example = f"{section}.{key} = {show(given)}" if isinstance(given, str) else f"[{section}]"
-                problems.append(f"{section} is a section: write {example}")
+        for section in SECTIONS:
+            if touched is not None and section not in touched:
+                sections[section] = before[section]
                 continue
             try:
-                if section in REGISTRIES:
-                    sections[section] = _read_plugin(section, given)
-                else:
-                    sections[section] = read(PLAIN[section], given, section)
+                sections[section] = _read_section(section, table.get(section, {}), before.get(section))
             except ConfigError as error:
                 problems += error.problems
-        scalars = {key: value for key, value in table.items() if key not in (*REGISTRIES, *PLAIN)}
         try:
-            root = read(Root, scalars, "", also_known=(*REGISTRIES, *PLAIN))
+            outside = {key: value for key, value in table.items() if key not in SECTIONS}
+            root = read(Root, outside, "", also_known=SECTIONS)
         except ConfigError as error:
             problems += error.problems
         if problems:
             raise ConfigError(problems)
-        config = cls(**write(root), **sections)
-        if problems := _contradictions(config):
-            raise ConfigError(problems)
+        return cls(**write(root), **sections)
+
+    def with_own(
+        self,
+        *,
+        data: FederatedData | Dataset | None = None,
+        model: Callable[[], nn.Module] | Model | None = None,
+        filter: FilterFunction | Filter | None = None,
+        selection: Selects | Selection | None = None,
+    ) -> "Config":
+        """This config, checked, with objects given from Python in place of the plug-ins that it names.
+
+        The general options of a section, such as selection.k, are kept for a function and are replaced by those of a
+        plug-in.
+        """
+        own: dict[str, Any] = {}
+        if data is not None and not isinstance(data, FederatedData | Dataset):
+            raise DataError(
+                f"data must be FederatedData, as made by FederatedData.from_arrays(x, y, client_ids) "
+                f"(got {type(data).__name__})"
+            )
+        if data is not None:
+            own["data"] = data if isinstance(data, Dataset) else Arrays(data=data, noisy=self.data.noisy)
+        if model is not None:
+            if isinstance(model, nn.Module):
+                raise PluginError("model must be a function that makes a new module, such as lambda: nn.Linear(8, 3)")
+            own["model"] = model if isinstance(model, Model) else OwnModel(make=_function("model", model))
+        if filter is not None:
+            method = filter if isinstance(filter, Filter) else OwnFilter(function=_function("filter", filter))
+            own["filter"] = replace(self.filter, method=method)
+        if selection is not None and not isinstance(selection, Selection):
+            selection = OwnSelection(function=_function("selection", selection), k=self.selection.k)
+        if selection is not None:
+            own["selection"] = selection
+        config = replace(self, **own)
+        config.check()
         return config
 
+    def require_objects(self) -> None:
+        """Raise `ConfigError` if the config names an object from Python ("own", "arrays") that was not given."""
+        for section in KINDS:
+            plugin = self.filter.method if section == "filter" else getattr(self, section)
+            objects = vars(plugin).keys() - options_of(type(plugin)).keys() if plugin else ()
+            if any(getattr(plugin, name) is None for name in objects):
+                raise only_from_python(section, name_of(section, plugin))
+
     def table(self) -> dict[str, Any]:
-        """The complete config as nested tables; `from_table` gives this config back."""
-        table = write(self)
-        for section in (*REGISTRIES, *PLAIN):
-            named = {"name": name_of(section, table[section])} if section in REGISTRIES else {}
-            table[section] = named | write(table[section])
+        """The complete config as nested tables, from which `from_table` makes this config again."""
+        table = write(Root(name=self.name, seed=self.seed, rounds=self.rounds))
+        for section in (f.name for f in dataclasses.fields(self) if f.name in SECTIONS):
+            plugin = getattr(self, section)
+            if section == "filter":
+                method = write(self.filter.method) if self.filter.method else {}
+                table[section] = {"name": self.filter.name} | write(plugin) | method
+            else:
+                table[section] = ({"name": name_of(section, plugin)} if section in KINDS else {}) | write(plugin)
         return table
 
     def identity(self) -> dict[str, Any]:
-        """The table without what does not change the result: two configs with one identity stand for the same run."""
-        table = self.table()
-        table["execution"].pop("workers", None)
-        # As runs were identified before there were these.
-        if isinstance(self.attack, NoAttack):
-            del table["attack"]
-        if not self.filter.optimum:
-            del table["filter"]["optimum"]
-        if self.filter.transport == "models":
-            del table["filter"]["transport"], table["filter"]["precision"]
-        return table
+        """The table without what does not change the result. Configs with equal identity are the same run."""
+        return identity_of(self.table())
 
-    def check_against(self, data: FederatedData) -> None:
-        """What can only be said once the data is there."""
-        N, m = data.num_clients, len(data.filter_y)
-        problems = _more_than_there_are(self, N, f"the {N} clients of the data")
-        if len(empty := np.flatnonzero(data.num_train < 1)):
-            problems.append(f"client {data.names[empty[0]]} has no training samples ({len(empty)} of {N} have none)")
-        if self.filter.name != "none" and self.filter.data in ("server", "file"):
-            if m == 0:
-                problems.append(
-                    "the server's filtering set is empty: raise data.filtering (from Python: the argument `filtering` "
-                    "of FederatedData.from_arrays), or set filter.name to none"
-                )
-            elif self.filter.size is not None and self.filter.size > m:
-                problems.append(
-                    f"filter.size must be between 1 and the {m} samples of the server's filtering set "
-                    f"(got {self.filter.size})"
-                )
-            if self.filter.part is not None and self.filter.part > m > 0:
-                problems.append(
-                    f"filter.part must be between 1 and the {m} samples of the server's filtering set "
-                    f"(got {self.filter.part})"
-                )
-            if self.filter.top is not None and self.filter.top >= data.classes:
-                problems.append(
-                    f"filter.top must be below the {data.classes} classes of the data (got {self.filter.top})"
-                    if data.classes
-                    else "filter.top is about classes, and these targets are numbers: take it away"
-                )
-        present = self.availability.n if isinstance(self.availability, Redraw) else N
-        brute = 'filter.name = "opt"' if self.filter.name == "opt" else "filter.optimum = true"
-        tries_all = self.filter.name == "opt" or (self.filter.optimum and self.filter.name != "none")
-        if tries_all and min(present, self.filter.cap or present) > MOST:
-            problems.append(
-                f"{brute} tries all subsets of at most {MOST} clients, and {present} may be available: "
-                f"set filter.cap to {MOST} or less"
-            )
+    def check(self) -> None:
+        """Raise `ConfigError` with all values outside their range and all contradictions between options."""
+        problems = misfits(Root(name=self.name, seed=self.seed, rounds=self.rounds), "")
+        problems += [text for section in SECTIONS for text in misfits(getattr(self, section), section)]
+        if self.filter.method:
+            problems += misfits(self.filter.method, "filter")
+        if problems:
+            raise ConfigError(problems)
+        if not is_folder_name(self.name):
+            problems.append(f"name must be {FOLDER_NAME} (got {show(self.name)})")
+        problems += [text for section in SECTIONS for text in getattr(self, section).problems(self)]
         if problems:
             raise ConfigError(problems)
 
-
-def name_of(section: str, plugin: object) -> str:
-    """The name under which a plug-in stands in its registry."""
-    for name, cls in REGISTRIES[section].items():
-        if type(plugin) is cls:
-            return name
-    raise ConfigError(f"{section}: {type(plugin).__name__} has no name: add it to the registry of its folder")
+    def check_against(self, data: FederatedData) -> None:
+        """Raise `ConfigError` with all contradictions between the config and the data."""
+        if problems := [text for section in SECTIONS for text in getattr(self, section).problems_with(self, data)]:
+            raise ConfigError(problems)
 
 
-def default_name(section: str) -> str:
-    return name_of(section, getattr(Config(), section))
+def identity_of(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The identity of the config with this complete table, such as the config.toml of a run."""
+    execution = {key: value for key, value in table.get("execution", {}).items() if key != "workers"}
+    return {**table, "execution": execution}
 
 
-def option_names(section: str, name: str) -> set[str]:
-    """The options of one plug-in."""
-    return {f.name for f in dataclasses.fields(REGISTRIES[section][name])}
+def override(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """A table after changes such as {"filter.name": "rgf", "rounds": 10}.
+
+    If the plug-in of a section changes, the options that the new one does not have are dropped.
+    """
+    changes = dotted_keys(changes)
+    result: dict[str, Any] = {k: dict(v) if isinstance(v, Mapping) else v for k, v in table.items()}
+    for key, value in sorted(changes.items(), key=lambda change: not change[0].endswith(".name")):
+        section, _, option = key.rpartition(".")
+        if not section:
+            result[key] = value
+            continue
+        options = result.setdefault(section, {})
+        if not isinstance(options, dict):
+            raise ConfigError(f"{section} is a section, so {key} cannot be set")
+        if option == "name" and section in KINDS:
+            old = options.get("name", KINDS[section].default)
+            for other in option_names(section, old) - option_names(section, value) if value != old else ():
+                options.pop(other, None)
+        options[option] = value
+        if value == UNSET:
+            del options[option]
+        if key in ALTERNATIVES and ALTERNATIVES[key] not in changes:
+            options.pop(ALTERNATIVES[key].rpartition(".")[2], None)
+    return result
 
 
-def _read_plugin(section: str, given: Mapping[str, Any]) -> Any:
-    registry = REGISTRIES[section]
-    name = given.get("name", default_name(section))
-    if not isinstance(name, str) or name not in registry:
-        raise ConfigError(unknown_name(dotted(section, "name"), name, registry))
-    options = {key: value for key, value in given.items() if key != "name"}
-    elsewhere = []
-    for key in list(options):
-        owners = [other for other in registry if key in option_names(section, other)]
-        if owners and name not in owners:
-            elsewhere.append(f"{section}.{key} belongs to {' and '.join(owners)}, not to {name}: remove it")
-            del options[key]
+def dotted_keys(table: Mapping[str, Any]) -> dict[str, Any]:
+    """{"filter": {"name": "dgf"}} and {"filter.name": "dgf"} both as the latter."""
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            flat |= {f"{key}.{option}": inner for option, inner in value.items()}
+        else:
+            flat[key] = value
+    return flat
+
+
+def _read_section(section: str, given: Any, before: Any) -> Any:
+    if not isinstance(given, Mapping):
+        key = "mode" if section == "execution" else "name"
+        example = f"{section}.{key} = {show(given)}" if isinstance(given, str) else f"[{section}]"
+        raise ConfigError(f"{section} is a section; write {example}")
+    if section == "filter":
+        return _read_filter(given, before.method if before else None)
+    if section in KINDS:
+        return read_plugin(section, given, before=before)
+    return read(GENERAL[section], given, section)
+
+
+def _read_filter(given: Mapping[str, Any], before: Filter | None) -> FilterOptions:
+    """The section [filter]: general options, and the options of the filter that it names."""
+    general = options_of(FilterOptions)
+    problems: list[str] = []
+    options, method = FilterOptions(), None
     try:
-        plugin = read(registry[name], options, section, also_known=["name"])
+        options = read(FilterOptions, {key: value for key, value in given.items() if key in general}, "filter")
     except ConfigError as error:
-        raise ConfigError([*error.problems, *elsewhere]) from None
-    if elsewhere:
-        raise ConfigError(elsewhere)
-    return plugin
+        problems += error.problems
+    own = {key: value for key, value in given.items() if key not in general}
+    if own.get("name") == NO_FILTER:
+        known = [*general, "name"]
+        keys = {key: unknown_key("filter", key, known) for key in own if key != "name"}
+        problems += (keys | options_of_others("filter", NO_FILTER, keys)).values()
+    else:
+        try:
+            method = read_plugin("filter", own, general, before)
+        except ConfigError as error:
+            problems += error.problems
+    if clash := general.keys() & (options_of(type(method)) if method else {}):
+        problems.append(f'filter.name = "{own["name"]}" has the option {min(clash)}, which every filter has; rename it')
+    if problems:
+        raise ConfigError(problems)
+    return replace(options, method=method)
 
 
-def _more_than_there_are(config: Config, N: int, words: str) -> list[str]:
-    asked = {"selection.k": config.selection.k}
-    if isinstance(config.availability, Redraw):
-        asked["availability.n"] = config.availability.n
-    return [f"{key} must be between 1 and {words} (got {value})" for key, value in asked.items() if value > N]
-
-
-def _of_divfl(divfl: DivFL, filter: FilterOptions) -> list[str]:
-    by_logits = filter.transport == "logits" and filter.name != "none"
-    if divfl.of == "gradients" and by_logits:
-        return [
-            'selection.of = "gradients" makes all of S^f upload a vector as large as the model, which filter.transport '
-            '= "logits" is there to avoid: write selection.of = "predictions" (or "updates")'
-        ]
-    if divfl.of == "predictions" and not by_logits:
-        return [
-            'selection.of = "predictions" goes by the logits of filter rounds: set filter.transport to "logits", or '
-            'selection.of to "gradients" or "updates"'
-        ]
-    return []
-
-
-def _contradictions(config: Config) -> list[str]:
-    """Values that are fine each by itself and impossible together."""
-    problems = []
-    k, training = config.selection.k, config.training
-    if not is_folder_name(config.name):
-        problems.append(f"name must be {FOLDER_NAME} (got {show(config.name)})")
-    if isinstance(config.availability, Redraw) and k > config.availability.n:
-        problems.append(f"selection.k must be between 1 and the {config.availability.n} available clients (got {k})")
-    if isinstance(config.data, Partitioned):
-        problems += _more_than_there_are(config, config.data.clients, f"data.clients = {config.data.clients}")
-    if isinstance(config.selection, PowerOfChoice) and config.selection.d is not None and config.selection.d < k:
-        problems.append(f"selection.d must be at least selection.k = {k} (got {config.selection.d})")
-    if config.filter.name not in FILTER_NAMES:
-        problems.append(unknown_name("filter.name", config.filter.name, FILTER_NAMES))
-    elif config.filter.name != "none" and config.filter.cap is not None and k > config.filter.cap:
-        problems.append(f"selection.k must be between 1 and filter.cap = {config.filter.cap} (got {k})")
-    problems += config.filter.contradictions_of_transport()
-    if isinstance(config.selection, DivFL):
-        problems += _of_divfl(config.selection, config.filter)
-    if (config.filter.data == "file") != (config.filter.path is not None):
-        problems.append('filter.path and filter.data = "file" go together: set both or none')
-    if config.filter.reward == "ensemble" and config.filter.data in JUDGES:
-        problems.append(
-            f'filter.reward = "ensemble" needs samples that the server holds, and with filter.data = '
-            f'"{config.filter.data}" it holds none: set filter.data to "server" or "file"'
-        )
-    if config.filter.optimum and config.filter.data in JUDGES:
-        problems.append(
-            f'filter.optimum is for the record alone, and with filter.data = "{config.filter.data}" clients would be '
-            f'asked about every subset: set filter.data to "server" or "file", or take filter.optimum away'
-        )
-    if config.execution.half and config.execution.memory is None:
-        problems.append(
-            "execution.half is for weights that do not fit into execution.memory: set that too, or take half away"
-        )
-    if config.filter.reward == "average" and config.filter.verify:
-        problems.append(
-            f'filter.reward = "average" is the true reward, so there is nothing to verify (got filter.verify = '
-            f'{config.filter.verify}): set filter.verify to 0, or filter.reward to "ensemble"'
-        )
-    if training.epochs is not None and training.steps is not None:
-        problems.append(f"training.epochs = {training.epochs} and training.steps = {training.steps}: set only one")
-    for schedule, needed in {"step": ("factor", "every"), "inverse": ("beta",)}.items():
-        if training.schedule == schedule:
-            missing = [f"training.{option}" for option in needed if getattr(training, option) is None]
-            if missing:
-                problems.append(f'training.schedule = "{schedule}" needs {" and ".join(missing)}')
-    return problems
+def _function(argument: str, value: Any) -> Any:
+    """An argument that must be a function or a plug-in."""
+    if isinstance(value, type) and issubclass(value, KINDS[argument].base):
+        raise PluginError(f"{argument} must be a plug-in or a function; use {value.__name__}() instead of the class")
+    if not callable(value):
+        raise PluginError(f"{argument} must be a plug-in or a function (got {type(value).__name__})")
+    return value

@@ -70,7 +70,7 @@ class Conversation:
         has = [k for k, answer in answers.items() if not isinstance(answer, Failure)]
         before = self.handed.to if self.handed.digest == by.digest else NOBODY
         self.handed = Handed(by.digest, np.union1d(before, np.array(has, dtype=np.int64)))
-        if getattr(self._fl.selection, "wants_predictions", False):
+        if self._fl.selection.remembers == "predictions":
             self.latest = {k: z.flatten() for k, z in heard.items()}
         return heard
 
@@ -81,7 +81,7 @@ class Conversation:
     def cast(self, ids: AnyIds, w: dict[int, Admitted]) -> tuple[list[int], set[int]]:
         """A_t out of these clients; and who failed to send the weights that it kept, each of whom is replaced by the
         next choice for as long as there is one. What they send is added to `w`, and nobody in it is asked again."""
-        again = getattr(self._fl.selection, "with_replacement", False)
+        again = self._fl.selection.with_replacement
         left, missing, tries = [int(k) for k in ids], self._fl.K, 0
         A_t: list[int] = []
         failed: set[int] = set()
@@ -116,7 +116,7 @@ class Conversation:
         return self._remembered({k: update for k, update in admitted.items() if k not in refused})
 
     def _remembered(self, admitted: dict[int, Admitted]) -> dict[int, Admitted]:
-        if getattr(self._fl.selection, "wants_updates", False):
+        if self._fl.selection.remembers == "updates":
             self.latest |= {k: update.weights.vector - self._w_t.vector for k, update in admitted.items()}
         return admitted
 
@@ -126,7 +126,7 @@ class Conversation:
         most = self._fl.K if k is None else k
         pool = np.asarray(ids, dtype=np.int64).view()
         pool.flags.writeable = False  # it may be S_t itself
-        again = getattr(self._fl.selection, "with_replacement", False)
+        again = self._fl.selection.with_replacement
         if not len(pool) or (len(pool) <= most and not again):
             return [int(k) for k in pool]
         with self._clock("select"):

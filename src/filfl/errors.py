@@ -1,14 +1,14 @@
-"""Errors that a person can act on. The command line shows their text and no traceback."""
+"""Errors that a user can act on. The command line shows their message without a traceback."""
 
 from collections.abc import Iterable
 
 
 class FilflError(Exception):
-    """The root of every error that filfl raises on purpose."""
+    """The base class of every error that filfl raises on purpose."""
 
 
 class ConfigError(FilflError):
-    """A config that cannot run. `problems` has one sentence a mistake, each naming its key."""
+    """A config that cannot run. `problems` has one message per mistake, each with the key."""
 
     def __init__(self, problems: str | Iterable[str]) -> None:
         self.problems = [problems] if isinstance(problems, str) else list(problems)
@@ -16,33 +16,33 @@ class ConfigError(FilflError):
 
 
 LONGEST = 200
-"""Characters of somebody else's words that a record keeps."""
+"""The number of characters that a record keeps of a text from outside."""
 
 
 def one_line(text: str) -> str:
-    """A line of a record, out of whatever a client or a node said."""
+    """A text from a client or a node as one line of a record, cut to `LONGEST` characters."""
     line = " ".join(text.split())
     return line if len(line) <= LONGEST else line[: LONGEST - 3] + "..."
 
 
-def only_from_python(key: str, name: str, argument: str) -> ConfigError:
-    """For a name that stands for something of the user's own, where nothing was given."""
+def only_from_python(section: str, name: str) -> ConfigError:
+    """For a name that stands for an object given from Python, if there is none."""
     return ConfigError(
-        f'{key} = "{name}" stands for your own, given from Python: call filfl.simulate(config, {argument}=...), '
-        "or take another name (see `filfl list`)"
+        f'{section}.name = "{name}" needs an object from Python; call filfl.simulate(config, {section}=...), or choose '
+        f"another name or an import path (see `filfl list {section}`)"
     )
 
 
-def only_on_flower(key: str, name: str) -> ConfigError:
-    """For a name that stands for what a federation brings along."""
+def only_on_flower(section: str, name: str) -> ConfigError:
+    """For a name that only a Flower federation can have."""
     return ConfigError(
-        f'{key} = "{name}" is for a federation (see docs/flower.md): take another name for a simulation '
-        "(see `filfl list`)"
+        f'{section}.name = "{name}" exists only on Flower (see docs/flower.md); choose another name for a simulation '
+        f"(see `filfl list {section}`)"
     )
 
 
 class DataError(FilflError):
-    """Data that cannot be used as it is."""
+    """Data that cannot be used."""
 
 
 class RunError(FilflError):
@@ -50,4 +50,4 @@ class RunError(FilflError):
 
 
 class PluginError(FilflError):
-    """A user's own filter, selection, model, loss or metric broke the rules of its kind."""
+    """A filter, selection, model, loss or metric of the user did not behave as its interface requires."""

@@ -1,4 +1,4 @@
-"""An experiment file: the config of one run, and the arms that change something in it."""
+"""An experiment file: the config of a run, and the arms of a comparison, which change some of its keys."""
 
 import re
 import tomllib
@@ -9,45 +9,42 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from filfl.config import REGISTRIES, Config, default_name, option_names
+from filfl.config import Config, dotted_keys, override
 from filfl.errors import ConfigError
 from filfl.figure import Figure
 from filfl.options import FOLDER_NAME, Count, Fraction, is_folder_name, read, show, unknown_name
 
-INSTEAD = {"training.steps": "training.epochs", "training.epochs": "training.steps"}
-"""Setting the one unsets the other."""
-UNSET = "unset"
-"""The value that takes an option of the base away, as in filter.size = "unset"."""
 SECTIONS = ("arms", "factors", "compare", "scale", "figure")
-"""The sections of an experiment file that are no part of a run's config."""
+"""The sections of an experiment file that are not part of the config of a run."""
 LAPTOP = "laptop"
-"""The scale of a file as it is."""
+"""The name of the scale without changes."""
 
 
 @dataclass(frozen=True)
 class Arm:
-    """One column of a comparison: what it changes, and the arm that it is tested against."""
+    """One arm of a comparison: the keys that it changes, and the arm that it is tested against."""
 
     name: str
     changes: Mapping[str, Any] = field(default_factory=dict)
     against: str | None = None
     start: "Experiment | None" = None
-    """The experiment whose base it changes; unset: the one that it stands in."""
+    """The experiment whose base it changes; None is the experiment of which it is an arm."""
     levels: tuple[str, ...] = ()
-    """What it takes of each factor, where the arms are all combinations of factors."""
+    """Its level of each factor, if the arms are all combinations of factors."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Compare:
-    """How `filfl compare` runs and reads the arms."""
+    """How `filfl compare` runs the arms and reports on them."""
 
     title: str | None = None
-    """The heading of the table and the pictures; unset: the experiment's name."""
+    """The title of the table and the pictures. Unset is the name of the experiment."""
     seeds: Count = 3
+    """The number of runs of every arm, with consecutive seeds from the seed of the config."""
     target: Fraction | None = None
-    """The accuracy of "rounds to target"; unset: nine tenths of the best final accuracy."""
+    """The accuracy for "rounds to target". Unset is nine tenths of the best final accuracy."""
     at: tuple[Count, ...] = ()
-    """The rounds whose accuracy the table shows; unset: a sixth, a half and the end."""
+    """The rounds whose accuracy the table shows. Empty is after a sixth and a half of the rounds, and at the end."""
 
 
 @dataclass(frozen=True)
@@ -58,13 +55,13 @@ class Experiment:
     arms: tuple[Arm, ...] = ()
     compare: Compare = Compare()
     scales: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Changes to the base by name, such as the size of the paper's own runs; `arms` in one stands in for the arms."""
+    """Changes to the base by name, such as the size of the paper's runs. `arms` in one of them replaces the arms."""
     figure: Figure | None = None
-    """What it reproduces of the paper."""
+    """The figure of the paper that it reproduces."""
 
     @classmethod
     def load(cls, source: str | Path) -> "Experiment":
-        """Read a TOML file, or one of the experiments that come with filfl, by name."""
+        """Read a TOML file, or an experiment that comes with filfl, by its name."""
         path = Path(source)
         shipped = resources.files("filfl") / "experiments" / f"{source}.toml"
         try:
@@ -76,7 +73,7 @@ class Experiment:
                 raise ConfigError(f"{source} is a folder, not a TOML file")
             else:
                 known = ", ".join(shipped_names())
-                raise ConfigError(f"there is no file {source}, and no experiment of that name (known: {known})")
+                raise ConfigError(f"there is no file {source} and no experiment of that name (known: {known})")
             table = tomllib.loads(text)
         except (ValueError, RecursionError) as error:
             raise ConfigError(f"{source} is not valid TOML: {error}") from None
@@ -88,10 +85,10 @@ class Experiment:
     def from_table(cls, table: Mapping[str, Any]) -> "Experiment":
         for key in SECTIONS:
             if not isinstance(table.get(key, {}), Mapping):
-                raise ConfigError(f"{key} is a section (got {show(table[key])})")
+                raise ConfigError(f"{key} must be a section (got {show(table[key])})")
         for name, given in table.get("scale", {}).items():
             if not isinstance(given, Mapping):
-                raise ConfigError(f"scale.{name} is a section: write [scale.{name}] and below it rounds = 500")
+                raise ConfigError(f"scale.{name} is a section; write [scale.{name}] and below it rounds = 500")
         base = {key: value for key, value in table.items() if key not in (*SECTIONS, "from")}
         scales = {name: _dotted_but_arms(given) for name, given in table.get("scale", {}).items()}
         if "from" in table:
@@ -108,7 +105,7 @@ class Experiment:
         )
 
     def at_scale(self, name: str | None) -> "Experiment":
-        """This experiment with the changes of one of its scales in the base."""
+        """This experiment with the changes of one of its scales applied to the base."""
         if name is None or name == LAPTOP:
             return self
         if name not in self.scales:
@@ -119,7 +116,7 @@ class Experiment:
         return replace(self, base=override(self.base, changes), arms=arms)
 
     def config(self, changes: Mapping[str, Any], arm: Arm | None = None, seed: int | None = None) -> Config:
-        """The config of one run: the base, with these changes, then the arm's, then the seed of a comparison."""
+        """The config of one run: the base with these changes, then those of the arm, then the seed."""
         base = arm.start.base if arm and arm.start else self.base
         table = override(override(base, changes), arm.changes if arm else {})
         try:
@@ -129,17 +126,19 @@ class Experiment:
             raise ConfigError([where + problem for problem in error.problems]) from None
 
     def checked_arms(self) -> tuple[Arm, ...]:
-        """The arms, each with the one it is tested against: the first, unless it names another."""
+        """The arms, each with the arm that it is tested against: the first one, unless it names another."""
         if not self.arms:
-            raise ConfigError("there is nothing to compare: add [arms.NAME] sections, or --arm NAME:key=value,...")
+            raise ConfigError("there is nothing to compare; add [arms.NAME] sections, or --arm NAME:key=value,...")
         names = [arm.name for arm in self.arms]
         for arm in self.arms:
             if not is_folder_name(arm.name):
                 raise ConfigError(f"the name of an arm must be {FOLDER_NAME} (got {show(arm.name)})")
             if taken := {"name", "seed"} & arm.changes.keys():
-                raise ConfigError(f"arms.{arm.name}: {min(taken)} is the comparison's own, an arm cannot change it")
+                raise ConfigError(
+                    f"arms.{arm.name}: an arm cannot change {min(taken)}, which all arms share; remove it"
+                )
             if names.count(arm.name) > 1:
-                raise ConfigError(f"there are two arms of the name {show(arm.name)}")
+                raise ConfigError(f"two arms have the name {show(arm.name)}; rename one of them")
             if arm.against is not None and arm.against not in names:
                 known = ", ".join(names)
                 raise ConfigError(f"arms.{arm.name}: against must be one of {known} (got {show(arm.against)})")
@@ -147,16 +146,16 @@ class Experiment:
 
 
 def shipped_names() -> list[str]:
-    """The experiments that come with filfl."""
+    """The names of the experiments that come with filfl."""
     folder = resources.files("filfl") / "experiments"
     return sorted(entry.name[:-5] for entry in folder.iterdir() if entry.name.endswith(".toml"))
 
 
 def _read_arms(table: Mapping[str, Any]) -> Iterator[Arm]:
-    """The arms of a table {name: changes}; `from` = "EXPERIMENT/ARM" starts from an arm of another experiment."""
+    """The arms of a table {name: changes}. `from = "EXPERIMENT/ARM"` starts from an arm of another experiment."""
     for name, given in table.items():
         if not isinstance(given, Mapping):
-            raise ConfigError(f'arms.{name} is a section: write [arms.{name}] and below it "filter.name" = "dgf"')
+            raise ConfigError(f'arms.{name} is a section; write [arms.{name}] and below it "filter.name" = "dgf"')
         changes = dotted_keys({key: value for key, value in given.items() if key not in ("against", "from")})
         if "from" not in given:
             yield Arm(name, changes, given.get("against"))
@@ -170,14 +169,14 @@ def _read_arms(table: Mapping[str, Any]) -> Iterator[Arm]:
 
 
 def _crossed(factors: Mapping[str, Any]) -> Iterator[Arm]:
-    """All combinations of the factors' levels, the first factor changing fastest.
+    """All combinations of the levels of the factors. The first factor changes fastest.
 
-    Each is tested against the one that differs from it in having the first level of the first factor.
+    Each is tested against the combination that has the first level of the first factor and is otherwise equal.
     """
     for name, levels in factors.items():
         if not isinstance(levels, Mapping) or not all(isinstance(changes, Mapping) for changes in levels.values()):
             raise ConfigError(
-                f'factors.{name} is a section: write [factors.{name}] and below it dgf = {{ "filter.name" = "dgf" }}'
+                f'factors.{name} is a section; write [factors.{name}] and below it dgf = {{ "filter.name" = "dgf" }}'
             )
     if not factors:
         return
@@ -191,10 +190,10 @@ def _crossed(factors: Mapping[str, Any]) -> Iterator[Arm]:
 
 
 def _shipped(key: str, name: object) -> Experiment:
-    """What `from` names: one of the experiments that come with filfl."""
+    """The experiment that `from` names, which must be one that comes with filfl."""
     if not isinstance(name, str) or name not in shipped_names():
         raise ConfigError(unknown_name(key, name, shipped_names()))
-    # Not `load`: a file of that name in the current folder must not change what comes with filfl.
+    # Not `load`: a file of that name in the current folder must not replace the one that comes with filfl.
     text = (resources.files("filfl") / "experiments" / f"{name}.toml").read_text(encoding="utf-8")
     return Experiment.from_table(tomllib.loads(text))
 
@@ -204,38 +203,13 @@ def _dotted_but_arms(scale: Mapping[str, Any]) -> dict[str, Any]:
     return dotted_keys({key: value for key, value in scale.items() if key != "arms"}) | arms
 
 
-def override(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The table after changes like {"filter.name": "rgf", "rounds": 10}.
-
-    A section whose plug-in changes keeps the options that the new one knows and drops those of the old one.
-    """
-    changes = dotted_keys(changes)
-    result: dict[str, Any] = {k: dict(v) if isinstance(v, Mapping) else v for k, v in table.items()}
-    for key, value in sorted(changes.items(), key=lambda change: not change[0].endswith(".name")):
-        section, _, option = key.rpartition(".")
-        if not section:
-            result[key] = value
-            continue
-        options = result.setdefault(section, {})
-        if not isinstance(options, dict):
-            raise ConfigError(f"{section} is a section, so {key} cannot be set")
-        if option == "name" and section in REGISTRIES:
-            _drop_options_of_the_old(section, options, value)
-        options[option] = value
-        if value == UNSET:
-            del options[option]
-        if key in INSTEAD and INSTEAD[key] not in changes:
-            options.pop(INSTEAD[key].rpartition(".")[2], None)
-    return result
-
-
 def parse_changes(pairs: Sequence[str]) -> dict[str, Any]:
-    """{"filter.name": "dgf", "selection.k": 5} out of ["filter.name=dgf", "selection.k=5"]."""
+    """{"filter.name": "dgf", "selection.k": 5} from ["filter.name=dgf", "selection.k=5"]."""
     changes = {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not equals or not key.strip() or "\n" in pair:
-            raise ConfigError(f"write key=value, for example selection.k=5 (got {show(pair)})")
+            raise ConfigError(f"a change must be key=value, for example selection.k=5 (got {show(pair)})")
         try:
             changes[key.strip()] = tomllib.loads(f"value = {text.strip()}")["value"]
         except (ValueError, RecursionError):
@@ -244,29 +218,11 @@ def parse_changes(pairs: Sequence[str]) -> dict[str, Any]:
 
 
 def parse_arm(text: str) -> Arm:
-    """An arm out of NAME:key=value,key=value."""
+    """An arm from NAME:key=value,key=value."""
     name, _, pairs = text.partition(":")
     if not name.strip():
-        raise ConfigError(f"write --arm NAME:key=value,... (got {show(text)})")
-    # A comma inside brackets belongs to a list, as in model.hidden=[64,32].
+        raise ConfigError(f"--arm must be NAME:key=value,... (got {show(text)})")
+    # A comma inside brackets is part of a list, as in model.hidden=[64,32].
     changes = parse_changes([pair for pair in re.split(r",(?![^\[]*\])", pairs) if pair.strip()])
     against = changes.pop("against", None)
     return Arm(name.strip(), changes, against)
-
-
-def dotted_keys(table: Mapping[str, Any]) -> dict[str, Any]:
-    """{"filter": {"name": "dgf"}} and {"filter.name": "dgf"} both as the latter."""
-    flat: dict[str, Any] = {}
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            flat |= {f"{key}.{option}": inner for option, inner in value.items()}
-        else:
-            flat[key] = value
-    return flat
-
-
-def _drop_options_of_the_old(section: str, options: dict[str, Any], new: Any) -> None:
-    registry, old = REGISTRIES[section], options.get("name", default_name(section))
-    if isinstance(new, str) and new in registry and isinstance(old, str) and old in registry:
-        for option in option_names(section, old) - option_names(section, new):
-            options.pop(option, None)

@@ -1,4 +1,4 @@
-"""What an experiment reproduces of the paper: the claim, and the expectations that it comes down to."""
+"""The claim of the paper that an experiment reproduces, and how it is checked."""
 
 import re
 from dataclasses import dataclass
@@ -13,29 +13,30 @@ class Figure:
     """The section `figure` of an experiment file, for `filfl reproduce`."""
 
     paper: str
-    """Where in the paper."""
+    """The figure, table or section of the paper."""
     claim: str
-    """What the paper says, in a sentence."""
+    """The claim of the paper, in one sentence."""
     shrunk: str
-    """What the laptop scale has smaller than the paper, and what it keeps."""
+    """What is smaller at laptop scale than in the paper, and what is the same."""
     minutes: Positive
     """The expected time of 3 seeds at laptop scale, on two cores."""
     expect: tuple[str, ...] = ()
-    """The claim as comparisons that can be computed, such as "dgf accuracy > none"; see `Expectation`."""
+    """The claim as comparisons that can be computed, such as "dgf accuracy > none": ARM MEASURE, then > or < or ~ (a
+    difference of at most two points of accuracy), then another arm or a number."""
     measure: str = "accuracy"
-    """What the tests of the table are about."""
+    """The measure of the tests in the table."""
     curves: tuple[str, ...] = ("accuracy", "test-loss", "train-loss", "filtered")
-    """What is drawn over the rounds."""
+    """The measures that are drawn over the rounds."""
     picture: Literal["curves", "bars", "uplink"] = "curves"
-    """bars: the measure of every arm at the end; uplink: against what its clients sent. Both are for arms that are
-    combinations of factors."""
+    """curves: the measures over the rounds. bars: the final measure of every arm. uplink: the final measure against the
+    bytes that clients sent. The last two are for arms that are combinations of factors."""
 
 
 @dataclass(frozen=True)
 class Expectation:
     """`ARM MEASURE SIGN OTHER`: a measure of one arm against the same measure of another, or against a number.
 
-    > and <: the mean is larger or smaller. ~: the means differ by no more than two points of accuracy.
+    > and <: the mean is larger or smaller. ~: the means differ by at most two points of accuracy.
     """
 
     arm: str
@@ -47,12 +48,12 @@ class Expectation:
     def parse(cls, text: str) -> "Expectation":
         found = re.fullmatch(r"(\S+) (\S+) ([<>~]) (\S+)", text)
         if not found:
-            raise ConfigError(f"figure.expect: write ARM MEASURE > ARM, with <, > or ~ (got {show(text)})")
+            raise ConfigError(f"figure.expect must be ARM MEASURE > ARM, with <, > or ~ (got {show(text)})")
         return cls(*found.groups())
 
     @property
     def number(self) -> float | None:
-        """The number that the measure is held against, where it is one."""
+        """The number that the measure is compared with; None if it is another arm."""
         try:
             return float(self.other)
         except ValueError:

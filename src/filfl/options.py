@@ -1,8 +1,10 @@
-"""Frozen dataclasses out of plain tables, with errors that name the key, the value and what is allowed.
+"""Read frozen dataclasses from tables, with errors that name the key, the value and what is allowed.
 
-The options of a plug-in are the fields of its dataclass: type, default and range stand there, once.
+The options of a section or a plug-in are the fields of its dataclass. Each field states the type, the range and the
+default of its option; the string below it describes the option.
 """
 
+import contextlib
 import dataclasses
 import difflib
 import math
@@ -11,16 +13,32 @@ import re
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from filfl.errors import ConfigError
+
+if TYPE_CHECKING:
+    from filfl.config import Config
+    from filfl.data import FederatedData
 
 T = TypeVar("T")
 
 
+class Section:
+    """The base class of every section and every plug-in. A subclass is a frozen dataclass of options."""
+
+    def problems(self, config: "Config") -> list[str]:
+        """One message for each contradiction between these options and the rest of the config."""
+        return []
+
+    def problems_with(self, config: "Config", data: "FederatedData") -> list[str]:
+        """The same for contradictions that depend on the data. Called once the data is loaded."""
+        return []
+
+
 @dataclass(frozen=True)
 class Range:
-    """The numbers that an option may take; `above` and `below` leave out their own ends."""
+    """The numbers that an option may take. `above` and `below` exclude their bound."""
 
     at_least: float | None = None
     at_most: float | None = None
@@ -50,14 +68,28 @@ Positive = Annotated[float, Range(above=0)]
 NonNegative = Annotated[float, Range(at_least=0)]
 
 
+NOT_AN_OPTION = {"option": False}
+"""The metadata of a field that a config file cannot set because it holds a Python object."""
+
+
+def options_of(cls: type[Any]) -> dict[str, dataclasses.Field[Any]]:
+    """The options of a dataclass by name."""
+    return {f.name: f for f in dataclasses.fields(cls) if f.init and f.metadata.get("option", True)}
+
+
 class _Misfit(Exception):
     """A value that an option cannot take."""
 
 
-def read(cls: type[T], table: Mapping[str, Any], where: str, also_known: Iterable[str] = ()) -> T:
-    """An instance of the dataclass `cls` out of a table; `where` is the section's name ("" for the root)."""
+def read(cls: type[T], table: Mapping[str, Any], where: str, also_known: Iterable[str] = (), **objects: Any) -> T:
+    """Make an instance of the dataclass `cls` from a table.
+
+    where: the name of the section, "" for the keys outside any section.
+    also_known: further keys to suggest when a key is unknown.
+    objects: the values of the fields that are not options.
+    """
     hints = get_type_hints(cls, include_extras=True)
-    fields = {f.name: f for f in dataclasses.fields(cast(Any, cls)) if f.init}
+    fields = options_of(cls)
     problems = [unknown_key(where, key, [*fields, *also_known]) for key in table if key not in fields]
     values = {}
     for name, field in fields.items():
@@ -65,25 +97,46 @@ def read(cls: type[T], table: Mapping[str, Any], where: str, also_known: Iterabl
             try:
                 values[name] = _convert(table[name], hints[name])
             except _Misfit:
-                allowed = _allowed(hints[name])
-                problems.append(f"{dotted(where, name)} must be {allowed} (got {show(table[name])})")
+                problems.append(_misfit(where, name, table[name], hints[name]))
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-            problems.append(f"{dotted(where, name)} is missing: it must be {_allowed(hints[name])}")
+            problems.append(f"{dotted(where, name)} is missing; it must be {allowed(hints[name])}")
     if problems:
         raise ConfigError(problems)
-    return cls(**values)
+    return cls(**values, **objects)
+
+
+def misfits(instance: Any, where: str) -> list[str]:
+    """One message for each option of an instance with a value of the wrong type or outside its range."""
+    hints = get_type_hints(type(instance), include_extras=True)
+    problems = []
+    for name in options_of(type(instance)):
+        value = getattr(instance, name)
+        try:
+            _convert(value, hints[name])
+        except _Misfit:
+            problems.append(_misfit(where, name, value, hints[name]))
+    return problems
+
+
+def _misfit(where: str, name: str, value: object, hint: Any) -> str:
+    return f"{dotted(where, name)} must be {allowed(hint)} (got {show(value)})"
 
 
 def write(instance: Any) -> dict[str, Any]:
-    """The table that `read` would make this instance of; options that are unset are left out."""
-    values = {f.name: getattr(instance, f.name) for f in dataclasses.fields(instance) if f.init}
-    return {
-        key: list(value) if isinstance(value, tuple) else value for key, value in values.items() if value is not None
-    }
+    """The table from which `read` makes this instance. Options that are None are left out."""
+    hints = get_type_hints(type(instance), include_extras=True)
+    table = {}
+    for name in options_of(type(instance)):
+        value = getattr(instance, name)
+        with contextlib.suppress(_Misfit):  # reported by `misfits`
+            value = _convert(value, hints[name])  # so that 1 and 1.0 give the same table
+        if value is not None:
+            table[name] = list(value) if isinstance(value, tuple) else value
+    return table
 
 
 def is_folder_name(name: str) -> bool:
-    """Whether results can be kept under this name, on every system."""
+    """Whether a folder can have this name on every operating system."""
     return re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_+=.-]*", name) is not None
 
 
@@ -91,7 +144,7 @@ FOLDER_NAME = "letters, digits and - _ + = . , beginning with a letter or digit"
 
 
 def unknown_key(where: str, key: str, known: Iterable[str]) -> str:
-    """The sentence for a key that is not known, with the nearest one that is."""
+    """The message for an unknown key, with the closest known key."""
     known = list(known)
     nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
     hint = f"did you mean {dotted(where, nearest[0])}?" if nearest else f"known here: {', '.join(known)}"
@@ -99,7 +152,7 @@ def unknown_key(where: str, key: str, known: Iterable[str]) -> str:
 
 
 def unknown_name(key: str, name: object, known: Iterable[str]) -> str:
-    """The sentence for a name that is not one of the known ones, with the nearest one that is."""
+    """The message for an unknown name, with the closest known name."""
     known = list(known)
     nearest = difflib.get_close_matches(str(name).lower(), known, n=1)
     hint = f"; did you mean {show(nearest[0])}?" if nearest else ""
@@ -111,7 +164,7 @@ def dotted(where: str, key: str) -> str:
 
 
 def show(value: object) -> str:
-    """A value as a person would write it in TOML."""
+    """A value as it is written in TOML."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int) and abs(value) > 10**18:
@@ -148,15 +201,18 @@ def _convert(value: Any, hint: Any) -> Any:
     raise _Misfit
 
 
-def _allowed(hint: Any) -> str:
+def allowed(hint: Any) -> str:
     """What a type allows, in words."""
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        return " ".join([_allowed(args[0]), *(str(r) for r in args[1:] if isinstance(r, Range))])
+        return " ".join([allowed(args[0]), *(str(r) for r in args[1:] if isinstance(r, Range))])
     if origin in (Union, types.UnionType):
-        return _allowed(next(a for a in args if a is not type(None)))
+        return allowed(next(a for a in args if a is not type(None)))
     if origin is Literal:
         return "one of " + ", ".join(str(a) for a in args)
     if origin is tuple:
-        return f"a list, each item {_allowed(args[0])}"
-    return {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}[hint]
+        return f"a list, each item {allowed(args[0])}"
+    names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+    if hint not in names:
+        raise TypeError(f"options cannot have the type {getattr(hint, '__name__', hint)}")
+    return names[hint]

@@ -1,131 +1,226 @@
-"""The sections of a config that are not plug-ins: their options, types, defaults and ranges."""
+"""The sections of a config with general options: their types, defaults and ranges."""
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from filfl.options import Count, Fraction, NonNegative, Positive, Range, Whole
+from filfl.filtering import DGF, Filter
+from filfl.filtering.exhaustive import too_many
+from filfl.filtering.judges import JUDGES
+from filfl.options import NOT_AN_OPTION, Count, Fraction, NonNegative, Positive, Range, Section, Whole
+from filfl.plugins import NO_FILTER, name_of
+
+if TYPE_CHECKING:
+    from filfl.config import Config
+    from filfl.data import FederatedData
 
 
 @dataclass(frozen=True, kw_only=True)
-class FilterOptions:
-    """Client filtering: how, on what, and when."""
+class FilterOptions(Section):
+    """The general options of client filtering. The options of the filter itself are in the same section."""
 
-    name: str = "dgf"
+    method: Filter | None = field(default_factory=DGF, metadata=NOT_AN_OPTION)
+    """The filter with its own options; None is federated learning without filtering."""
     reward: Literal["average", "ensemble"] = "average"
-    """How a set is judged: by the loss of its averaged weights, or, as a cheaper stand-in, by the loss of its clients'
-    averaged outputs, for which every client's weights run over the filtering set once."""
+    """How a set of clients is evaluated. average: the loss of the model with their averaged weights, one inference over
+    the filtering set for every set of clients. ensemble: the loss of their averaged outputs, a cheaper surrogate that
+    needs one inference per client."""
     verify: Whole = 0
-    """With the ensemble: how many of the sets that the filter found are judged by their averaged weights, beside
-    keeping all; the best of them is S^f. 0 trusts the ensemble."""
+    """With reward = "ensemble": how many of the best sets found are evaluated again by their averaged weights. S^f is
+    the best of these and of keeping all clients. 0 trusts the ensemble."""
     transport: Literal["models", "logits"] = "models"
-    """What clients send in a filter round: what they trained to, or, for the ensemble, only what that says to the
-    filtering set, whose inputs are public then; those who are chosen send their weights afterwards (docs/logits.md)."""
+    """What clients send in a filter round. models: their trained weights. logits: only the outputs of their trained
+    model on the filtering set, whose inputs become public; then the selected clients send their weights. See
+    logits.md."""
     precision: Literal["float32", "float16", "int8"] = "float32"
-    """Of the logits that are sent: 4, 2 or 1 byte each (int8: and 4 a sample)."""
+    """With transport = "logits": the format of a number, of 4, 2 or 1 bytes (int8: and 4 bytes per sample)."""
     part: Count | None = None
-    """How many samples of the filtering set the logits of a round are about, others in every round; unset is all."""
+    """With transport = "logits": how many samples of the filtering set are used in one filter round, drawn again every
+    time. Unset is all of them."""
     top: Count | None = None
-    """Of how many classes a sample the logits say something, the most likely ones; unset is all."""
+    """With transport = "logits": for how many of the most likely classes per sample logits are sent. Unset is all
+    classes."""
     data: Literal["server", "file", "variable", "federated"] = "server"
-    """On what: samples that the server holds; those of a file (`path`); the validation data of a random client,
-    another in every filtering; or the training data of every available client, weighted by its size, for which every
-    candidate is sent to all of them (Eq. (2))."""
+    """The filtering set V. server: samples that the server holds. file: the samples of `path`. variable: the validation
+    data of a random client, a different one in every filter round. federated: the training data of all available
+    clients, weighted by size (Eq. (2)); every candidate model is sent to all of them."""
     path: str | None = None
-    """An .npz with x and y like the clients', or, where the data is text, a text file."""
+    """With data = "file": an .npz file with arrays x and y like those of the clients or, if the data is text, a text
+    file."""
     size: Count | None = None
-    """m: how many of the server's filtering samples are used; unset is all of them."""
+    """m, the number of samples of the server's filtering set that are used. Unset is all of them."""
     period: Count = 5
-    """h: filter at least every h rounds; 1 is every round."""
+    """h: filter at least every h rounds. 1 is every round."""
     cap: Count | None = None
-    """n: at most so many of the available clients are considered; unset is no limit."""
+    """n, the largest number of available clients that a filter round considers, at least selection.k. All of them
+    train. Unset is no limit."""
     when: Literal["algorithm-1", "figure-2"] = "algorithm-1"
+    """When to filter. algorithm-1: if t mod h = 0 or S_t differs from S_(t-1). figure-2: if a client is available that
+    was not available at the last filtering, or if h rounds have passed since then."""
     empty: Literal["zero", "global"] = "zero"
-    """R of the empty set: 0, or the reward of the current global model."""
+    """R of the empty set. zero: 0, as in the paper. global: the reward of the current global model."""
     optimum: bool = False
-    """Whether every filter round also tries all subsets, so that its record says how good the best one is
-    (`reward_optimum`). Of at most 20 clients; it changes nothing else and is not counted in `evaluations`."""
+    """Whether every filter round also evaluates all subsets of at most 20 clients and records the reward of the best
+    one (`reward_optimum`). This changes nothing else, and is not counted in `evaluations`."""
 
-    def contradictions_of_transport(self) -> list[str]:
-        """What `transport` cannot go together with."""
+    @property
+    def name(self) -> str:
+        """The name of the filter in a config."""
+        return NO_FILTER if self.method is None else name_of("filter", self.method)
+
+    def problems(self, config: "Config") -> list[str]:
+        problems = self.method.problems(config) if self.method else []
+        k = config.selection.k
+        if self.method and self.cap is not None and k > self.cap:
+            problems.append(f"selection.k must be between 1 and filter.cap = {self.cap} (got {k})")
+        if (self.data == "file") != (self.path is not None):
+            problems.append('filter.path and filter.data = "file" belong together; set both or neither')
+        if self.reward == "ensemble" and self.data in JUDGES:
+            problems.append(
+                'filter.reward = "ensemble" needs a filtering set on the server, but that of filter.data = '
+                f'"{self.data}" is on clients; set filter.data to "server" or "file"'
+            )
+        if self.optimum and self.data in JUDGES:
+            problems.append(
+                f'filter.optimum with filter.data = "{self.data}" would send every subset to clients; set filter.data '
+                'to "server" or "file", or remove filter.optimum'
+            )
+        if self.reward == "average" and self.verify:
+            problems.append(
+                f'filter.verify = {self.verify} has no effect with filter.reward = "average", the true reward; set '
+                'filter.verify to 0, or filter.reward to "ensemble"'
+            )
+        return problems + self._problems_of_transport()
+
+    def _problems_of_transport(self) -> list[str]:
         if self.transport == "models":
             given = {"precision": self.precision != "float32", "part": self.part, "top": self.top}
             return [
-                f'filter.{option} is about logits that are sent: set filter.transport to "logits", or take it away'
+                f'filter.{option} applies to logits only; set filter.transport to "logits", or remove it'
                 for option, there in given.items()
                 if there
             ]
         logits, problems = 'filter.transport = "logits"', []
         if self.reward != "ensemble":
-            problems.append(f'{logits} goes by the ensemble of the clients\' outputs: write filter.reward = "ensemble"')
+            problems.append(f'{logits} needs filter.reward = "ensemble" (got "{self.reward}")')
         if self.verify:
             problems.append(
-                f"{logits} leaves the server without the weights to verify sets by (got filter.verify = "
-                f'{self.verify}): set filter.verify to 0, or filter.transport to "models"'
+                f"filter.verify = {self.verify} needs the weights of all clients, but with {logits} the server does "
+                'not have them; set filter.verify to 0, or filter.transport to "models"'
             )
         if self.optimum:
             problems.append(
-                f"{logits} leaves the server without the weights to judge all subsets by: take filter.optimum away, or "
-                'set filter.transport to "models"'
+                f"filter.optimum needs the weights of all clients, but with {logits} the server does not have them; "
+                'remove filter.optimum, or set filter.transport to "models"'
             )
         if self.part and self.size and self.part > self.size:
             problems.append(f"filter.part must be between 1 and filter.size = {self.size} (got {self.part})")
         return problems
 
+    def problems_with(self, config: "Config", data: "FederatedData") -> list[str]:
+        if self.method is None:
+            return []
+        problems = self.method.problems_with(config, data)
+        if self.data not in JUDGES:
+            problems += self._problems_with_filtering_set(data)
+        if self.optimum:
+            problems += too_many("filter.optimum = true", config, data)
+        return problems
+
+    def _problems_with_filtering_set(self, data: "FederatedData") -> list[str]:
+        m, problems = len(data.filter_y), []
+        if m == 0:
+            problems.append(
+                "the server's filtering set is empty; raise data.filtering (in Python: the argument `filtering` of "
+                "FederatedData.from_arrays), or set filter.name to none"
+            )
+        for option, value in {"size": self.size, "part": self.part}.items():
+            if value is not None and value > m > 0:
+                problems.append(
+                    f"filter.{option} must be between 1 and the {m} samples of the server's filtering set (got {value})"
+                )
+        if self.top is not None and not data.classes:
+            problems.append("filter.top needs class labels, but this dataset has numeric targets; remove it")
+        elif self.top is not None and self.top >= data.classes:
+            problems.append(f"filter.top must be below the {data.classes} classes of the data (got {self.top})")
+        return problems
+
 
 @dataclass(frozen=True, kw_only=True)
-class Training:
-    """Local SGD: E epochs or steps, and the step size of every round."""
+class Training(Section):
+    """Local training of a client with SGD in one round."""
 
     epochs: Count | None = None
-    """Passes over the client's data; 1 when neither epochs nor steps is set."""
+    """E, the number of passes over the client's data. 1 if neither epochs nor steps is set. Set only one of the two."""
     steps: Count | None = None
-    """Batches, instead of epochs."""
+    """The number of batches, instead of epochs."""
     batch: Count = 16
+    """The number of samples in a batch. The last batch of an epoch may be smaller."""
     lr: Positive = 0.1
+    """The step size."""
     schedule: Literal["constant", "step", "inverse"] = "constant"
-    """constant: lr; step: lr * factor^floor(t / every); inverse: beta / t. t is the round."""
+    """The step size of round t = 1, 2, ... constant: lr. step: lr * factor^floor(t / every). inverse: beta / t."""
     factor: Positive | None = None
+    """With schedule = "step": the step size is multiplied by this number every `every` rounds. 1 is no change."""
     every: Count | None = None
+    """With schedule = "step": the number of rounds between two changes of the step size."""
     beta: Positive | None = None
+    """With schedule = "inverse": the step size of the first round; that of round t is beta / t."""
     momentum: Fraction = 0.0
+    """The momentum of SGD, as in torch.optim.SGD. It starts at zero in every round. 0 is none; at 1 gradients
+    accumulate without decay."""
     weight_decay: NonNegative = 0.0
+    """The factor of an L2 penalty, weight_decay / 2 ||w||^2, as in torch.optim.SGD. 0 is none."""
 
     def lr_at(self, t: int) -> float:
-        """eta_t, the step size in round t."""
+        """eta_t, the step size of round t."""
         if self.schedule == "step":
             return self.lr * float((self.factor or 1.0) ** (t // (self.every or 1)))
         return (self.beta or 1.0) / t if self.schedule == "inverse" else self.lr
 
+    def problems(self, config: "Config") -> list[str]:
+        problems = []
+        if self.epochs is not None and self.steps is not None:
+            problems.append(
+                f"training.epochs = {self.epochs} and training.steps = {self.steps} exclude each other; set only one"
+            )
+        for schedule, needed in {"step": ("factor", "every"), "inverse": ("beta",)}.items():
+            missing = [f"training.{option}" for option in needed if getattr(self, option) is None]
+            if self.schedule == schedule and missing:
+                problems.append(f'training.schedule = "{schedule}" needs {" and ".join(missing)}')
+        return problems
+
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluate:
-    """How often the global model is tested; the last round always is."""
+class Evaluate(Section):
+    """When the global model is tested."""
 
     every: Count = 1
+    """The number of rounds between two tests. 1 is every round. The last round is always tested."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Checkpoint:
-    """How often a run can be resumed from, and how many checkpoints are kept."""
+class Checkpoint(Section):
+    """When the state of a run is saved, so that it can be resumed."""
 
     every: Count = 1
+    """The number of rounds between two checkpoints. 1 is every round. The last round always has one."""
     keep: Annotated[int, Range(at_least=2)] = 2
+    """How many of the latest checkpoints are kept. Two, so that a damaged one does not end the run."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Execution:
-    """Where the clients run."""
+class Execution(Section):
+    """Where and how clients are simulated."""
 
     mode: Literal["auto", "serial", "vectorized", "processes"] = "auto"
-    """serial: one client after the other. vectorized: many clients in one batched computation. processes: in worker
-    processes. auto chooses by the model, never by how busy the machine is."""
+    """serial: one client after another. vectorized: many clients in one batched computation. processes: in parallel
+    worker processes. auto chooses by the model, never by the load of the machine. serial and processes agree bit for
+    bit; vectorized agrees up to rounding."""
     workers: Count | None = None
-    """How many clients train, and how many candidates of a filter are judged, at a time; unset is one a core. The
+    """How many clients train, and how many sets of clients are evaluated, at the same time. Unset is one per core. The
     result does not depend on it."""
     device: str = "auto"
-    """auto, cpu, cuda, cuda:1, ..."""
+    """auto, cpu, cuda, cuda:1, ... auto is CUDA if there is a GPU."""
     memory: Positive | None = None
-    """GB that the trained weights of one round may take; more of them lie in a temporary file (in TMPDIR). Unset is no
-    limit. On the CPU only."""
-    half: bool = False
-    """Whether weights in that file are kept in half precision: half the room, three digits."""
+    """How many GB the trained weights of one round may take in memory; the rest is kept in a temporary file (in
+    TMPDIR). Unset is no limit. On the CPU only."""

@@ -18,7 +18,7 @@ from filfl.filtering.judges import Judge, LossOf
 from filfl.filtering.when import NOBODY, START, Past
 from filfl.logits import LOSS_ROOM, Form, Packed
 from filfl.rng import stream
-from filfl.selection import Selects
+from filfl.selection import Selection
 from filfl.weights import Layout, Weights
 
 
@@ -101,7 +101,7 @@ class FilFL:
     h: int
     n: int | None
     """The cap on the clients considered in a filtering; None is no cap."""
-    selection: Selects
+    selection: Selection
     K: int
     job: Callable[[int], Job]
     aggregation: Aggregation

@@ -173,7 +173,7 @@ def test_the_servers_own_test_is_recorded(tmp_path: Path) -> None:
     assert summary["rounds"] == 2 and summary["final_accuracy"] == pytest.approx(0.15)
     assert read_run(tmp_path / "run").clients.names.tolist() == [f"site{i}" for i in range(SITES)]
     config = read_run(tmp_path / "run").config
-    assert (config.aggregation.strategy, config.selection.k, config.rounds) == ("FedAvg", 2, 2)
+    assert (config["aggregation"]["strategy"], config["selection"]["k"], config["rounds"]) == ("FedAvg", 2, 2)
 
 
 def test_callbacks_are_told_every_round() -> None:

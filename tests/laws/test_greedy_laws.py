@@ -1,4 +1,4 @@
-"""What must always hold of DGF, RGF and the exhaustive search, on random set functions."""
+"""Laws of DGF, RGF and the exhaustive search on random set functions."""
 
 from collections.abc import Callable
 from itertools import combinations
@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from filfl.filtering import dgf, keep_all, opt, rgf
+from filfl.filtering import DGF, RGF, KeepAll, Opt, dgf, keep_all, opt, rgf
 
 SetFunction = Callable[[frozenset[int]], float]
 
 
 def random_set_function(n: int, seed: int, ties: bool) -> SetFunction:
-    """A value for every subset; with `ties`, out of so few that equal gains are common."""
+    """A random value for every subset; with `ties`, one of three values, so that equal gains are common."""
     rng = np.random.default_rng(seed)
     values = rng.integers(3, size=2**n).astype(float) if ties else rng.uniform(-5, 5, size=2**n)
     return lambda subset: float(values[sum(1 << k for k in subset)])
@@ -23,7 +23,7 @@ def random_set_function(n: int, seed: int, ties: bool) -> SetFunction:
 def algorithm_2(
     clients: list[int], R: SetFunction, chi: str, rng: np.random.Generator
 ) -> tuple[list[int], list[tuple]]:
-    """The paper's Algorithm 2, word by word and without any economy."""
+    """The paper's Algorithm 2 line by line, without saving any evaluation."""
     X, Y = set(), set(clients)
     trace = []
     for u in clients:
@@ -45,7 +45,7 @@ orders = st.lists(st.integers(0, 6), unique=True, max_size=7)
 
 
 @given(set_functions, orders, st.integers(0, 1000))
-def test_both_filters_are_algorithm_2(R: SetFunction, clients: list[int], seed: int) -> None:
+def test_dgf_and_rgf_equal_algorithm_2(R: SetFunction, clients: list[int], seed: int) -> None:
     for chi, result in {
         "D": dgf(clients, R),
         "R": rgf(clients, R, np.random.default_rng(seed)),
@@ -56,7 +56,7 @@ def test_both_filters_are_algorithm_2(R: SetFunction, clients: list[int], seed: 
 
 
 @given(set_functions, orders, st.integers(0, 1000))
-def test_at_most_2n_evaluations_of_non_empty_sets(R: SetFunction, clients: list[int], seed: int) -> None:
+def test_at_most_2n_minus_1_evaluations_of_non_empty_sets(R: SetFunction, clients: list[int], seed: int) -> None:
     for chi in (dgf, rgf):
         asked: list[frozenset[int]] = []
 
@@ -67,6 +67,14 @@ def test_at_most_2n_evaluations_of_non_empty_sets(R: SetFunction, clients: list[
         chi(clients, counted, np.random.default_rng(seed))
         assert sum(bool(subset) for subset in asked) <= max(0, 2 * len(clients) - 1)
         assert all(subset <= set(clients) for subset in asked)
+
+
+@given(set_functions, orders, st.integers(0, 1000))
+def test_plugins_equal_their_functions(R: SetFunction, clients: list[int], seed: int) -> None:
+    for plugin, function in ((DGF(), dgf), (RGF(), rgf), (Opt(), opt), (KeepAll(), keep_all)):
+        one, other = np.random.default_rng(seed), np.random.default_rng(seed)
+        assert plugin(clients, R, one) == function(clients, R, other)
+        assert one.random() == other.random(), "the same number of draws"
 
 
 @given(set_functions, orders.filter(bool))
@@ -80,7 +88,7 @@ def test_opt_is_the_best_subset(R: SetFunction, clients: list[int]) -> None:
 
 
 @given(st.lists(st.floats(-10, 10), min_size=1, max_size=10))
-def test_on_a_modular_reward_dgf_keeps_exactly_who_gains(worth: list[float]) -> None:
+def test_dgf_on_a_modular_reward_keeps_exactly_the_positive_clients(worth: list[float]) -> None:
     clients = range(len(worth))
     exact = [round(value * 1024) for value in worth]  # whole numbers: their sums have no rounding
     result = dgf(list(clients), lambda S: float(sum(exact[k] for k in S)))
@@ -111,7 +119,7 @@ def test_double_greedy_guarantees_on_random_cuts(seed: int) -> None:
 
 
 @given(orders)
-def test_keep_all_keeps_all_without_asking(clients: list[int]) -> None:
+def test_keep_all_never_evaluates_the_reward(clients: list[int]) -> None:
     def never(subset: frozenset[int]) -> float:
         raise AssertionError("keep-all needs no reward")
 

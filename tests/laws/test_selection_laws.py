@@ -1,4 +1,4 @@
-"""What must always hold of who is selected."""
+"""Laws of the selections."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from filfl.selection import OwnSelection
 from filfl.selection.divfl import DivFL, distances
 from filfl.selection.facility_location import gain, lazy_greedy
 from filfl.selection.power_of_choice import PowerOfChoice
@@ -18,7 +19,7 @@ from filfl.selection.random import Random, RandomWithReplacement
 
 @dataclass
 class Answers:
-    """Clients that answer what they are told to."""
+    """Clients with given answers."""
 
     loss: Mapping[int, float] = field(default_factory=dict)
     gradient: Mapping[int, torch.Tensor] = field(default_factory=dict)
@@ -48,7 +49,7 @@ losses = st.dictionaries(st.integers(0, 50), st.one_of(st.floats(0, 9), st.integ
 
 
 @given(losses, st.integers(1, 60))
-def test_power_of_choice_never_picks_a_lower_loss_over_a_higher_one(loss: dict[int, float], k: int) -> None:
+def test_power_of_choice_picks_the_highest_losses(loss: dict[int, float], k: int) -> None:
     chosen = PowerOfChoice()(sorted(loss), k, Answers(loss=loss), rng())
     assert len(chosen) == len(set(chosen)) == min(k, len(loss))
     left = [loss[i] for i in loss if i not in chosen]
@@ -70,17 +71,17 @@ def test_power_of_choice_draws_candidates_in_proportion_to_their_data() -> None:
     assert 0.08 < np.mean(drawn) < 0.12
 
 
-def test_of_equal_losses_power_of_choice_takes_the_lower_id() -> None:
+def test_power_of_choice_breaks_ties_by_the_lower_id() -> None:
     assert PowerOfChoice()([7, 3, 5], 2, Answers(loss={7: 1.0, 3: 1.0, 5: 1.0}), rng()) == [3, 5]
 
 
-def test_power_of_choice_takes_who_answered_and_a_broken_number_last() -> None:
+def test_power_of_choice_skips_missing_answers_and_takes_nan_last() -> None:
     answers = Answers(loss={1: 0.5, 2: math.nan, 3: 2.0})
     assert PowerOfChoice()([1, 2, 3, 4], 3, answers, rng()) == [3, 1, 2]
 
 
 @given(st.lists(st.integers(0, 99), unique=True, min_size=1), st.integers(1, 20), st.integers(0, 99))
-def test_random_selections(pool: list[int], k: int, seed: int) -> None:
+def test_random_selections_draw_k_of_the_pool(pool: list[int], k: int, seed: int) -> None:
     chosen = Random()(pool, k, Answers(), rng(seed))
     assert len(set(chosen)) == len(chosen) == min(k, len(pool)) and set(chosen) <= set(pool)
     drawn = RandomWithReplacement()(pool, k, Answers(), rng(seed))
@@ -88,7 +89,7 @@ def test_random_selections(pool: list[int], k: int, seed: int) -> None:
 
 
 @given(st.lists(st.integers(0, 10**6), unique=True, min_size=1, max_size=60), st.integers(1, 20), st.integers(0, 99))
-def test_a_pool_as_an_array_is_chosen_from_like_the_same_pool_as_a_list(ids: list[int], k: int, seed: int) -> None:
+def test_an_array_and_a_list_as_pool_give_equal_choices(ids: list[int], k: int, seed: int) -> None:
     pool = sorted(ids)
     answers = Answers(
         loss={i: float(i % 7) for i in pool},
@@ -101,7 +102,7 @@ def test_a_pool_as_an_array_is_chosen_from_like_the_same_pool_as_a_list(ids: lis
 
 
 def plain_greedy(D: np.ndarray, k: int) -> list[int]:
-    """Facility location as the textbook has it: try everyone, every time."""
+    """Plain greedy facility location: evaluate every candidate in every step."""
     nearest, chosen = np.full(len(D), D.max(initial=0.0)), []
     for _ in range(min(k, len(D))):
         left = [i for i in range(len(D)) if i not in chosen]
@@ -112,7 +113,7 @@ def plain_greedy(D: np.ndarray, k: int) -> list[int]:
 
 
 @given(st.integers(1, 12), st.integers(1, 12), st.integers(0, 10_000), st.booleans())
-def test_lazy_greedy_is_plain_greedy(n: int, k: int, seed: int, ties: bool) -> None:
+def test_lazy_greedy_equals_plain_greedy(n: int, k: int, seed: int, ties: bool) -> None:
     points = rng(seed).integers(3, size=(n, 2)).astype(float) if ties else rng(seed).normal(size=(n, 2))
     D = distances([torch.tensor(p) for p in points])
     assert lazy_greedy(D, k) == plain_greedy(D, k)
@@ -126,7 +127,7 @@ def test_distances_are_euclidean(n: int, d: int, seed: int) -> None:
 
 
 @pytest.mark.parametrize("of", ["gradients", "updates"])
-def test_divfl_takes_one_of_each_kind(of: str) -> None:
+def test_divfl_takes_one_client_of_each_cluster(of: str) -> None:
     # Two clients near (0, 0), three near (9, 0), one at (0, 9): three choices must take one of each.
     points = {1: (0, 0), 2: (0, 0.1), 3: (9, 0), 4: (9, 0.1), 5: (9, 0.2), 6: (0, 9)}
     vectors = {k: torch.tensor(p, dtype=torch.float32) for k, p in points.items()}
@@ -135,7 +136,28 @@ def test_divfl_takes_one_of_each_kind(of: str) -> None:
         assert len(chosen & {1, 2}) == len(chosen & {3, 4, 5}) == len(chosen & {6}) == 1
 
 
-def test_divfl_chooses_by_chance_among_clients_about_whom_nothing_is_known() -> None:
+def test_divfl_chooses_at_random_among_clients_without_updates() -> None:
     unknown = {k: torch.zeros(3) for k in range(20)}
     first = {DivFL(of="updates")(list(unknown), 2, Answers(update=unknown), rng(seed))[0] for seed in range(40)}
     assert len(first) > 5
+
+
+def test_what_the_server_keeps_for_a_selection() -> None:
+    assert [DivFL(of=of).remembers for of in ("gradients", "updates", "predictions")] == [
+        None,
+        "updates",
+        "predictions",
+    ]
+    assert PowerOfChoice().remembers is None
+    assert RandomWithReplacement().with_replacement and not Random().with_replacement
+
+
+def test_a_function_states_in_attributes_what_it_needs() -> None:
+    def last(pool: np.ndarray, k: int, ask: Answers, rng: np.random.Generator) -> list[int]:
+        return list(pool[-k:])
+
+    plain = OwnSelection(function=last, k=2)
+    assert (plain.with_replacement, plain.remembers) == (False, None)
+    assert plain([1, 2, 3], 2, Answers(), rng()) == [2, 3]
+    last.with_replacement, last.remembers = True, "updates"
+    assert (plain.with_replacement, plain.remembers) == (True, "updates")

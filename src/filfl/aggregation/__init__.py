@@ -2,14 +2,12 @@
 
 from filfl.aggregation.base import Admitted, Aggregation, ServerState
 from filfl.aggregation.by_examples import ByExamples
-from filfl.aggregation.flower import OfFlower
 from filfl.aggregation.guard import guard, guard_logits
 from filfl.aggregation.mean import Mean
 
 AGGREGATIONS: dict[str, type[Aggregation]] = {
     "mean": Mean,
     "by-examples": ByExamples,
-    "flower": OfFlower,
 }
 
 __all__ = ["AGGREGATIONS", "Admitted", "Aggregation", "ServerState", "guard", "guard_logits"]

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from filfl.options import Section
 from filfl.weights import Weights
 
 ServerState = Mapping[str, Tensor]
@@ -29,7 +30,7 @@ class Admitted:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Aggregation(ABC):
+class Aggregation(Section, ABC):
     """(server state, w_t, updates) -> (server state, w_(t+1)).
 
     The updates come in the order of the clients' ids, so that the sum is the same bit for bit whoever answered

@@ -65,7 +65,7 @@ def _admit(answer: Update, layout: Layout, device: torch.device) -> Admitted:
     weights = answer.weights if isinstance(answer.weights, Weights) else layout.flatten(answer.weights)
     if tuple(weights.vector.shape) != (layout.num_floats,):
         raise Mismatch(f"the weights have shape {tuple(weights.vector.shape)} instead of ({layout.num_floats},)")
-    if weights.vector.dtype != (torch.float16 if answer.half else layout.dtype):
+    if weights.vector.dtype != layout.dtype:
         raise Mismatch(f"the weights have dtype {weights.vector.dtype} instead of {layout.dtype}")
     if tuple(weights.integers.shape) != (layout.num_integers,) or weights.integers.dtype != torch.int64:
         raise Mismatch(f"the integer buffers are not {layout.num_integers} numbers of dtype torch.int64")

@@ -1,4 +1,4 @@
-"""What a client minimises. A new algorithm is one file here and one line below."""
+"""What a client minimises. To add an algorithm, add one file here and one line below."""
 
 from filfl.algorithms.base import Algorithm
 from filfl.algorithms.fedavg import FedAvg

@@ -13,7 +13,7 @@ from filfl.algorithms.base import Algorithm
 
 @dataclass(frozen=True, kw_only=True)
 class FedAvg(Algorithm):
-    """Clients minimise their own loss: F_k(w)."""
+    """Each client minimises its own loss F_k(w)."""
 
     def penalty_gradient(self, w: Tensor, w_t: Tensor) -> Tensor | None:
         return None

@@ -1,4 +1,4 @@
-"""Lines 6 and 14 of Algorithm 1: a client updates its weights by local SGD."""
+"""Local SGD, with which a client updates its weights: lines 6 and 14 of Algorithm 1."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,7 @@ from filfl.weights import FlatModel, Weights
 def batches(
     num_samples: int, batch: int, epochs: int | None, steps: int | None, rng: np.random.Generator
 ) -> Iterator[NDArray[np.int64]]:
-    """The sample indices of every local step: a new order each epoch, the last batch may be smaller."""
+    """The sample indices of every local step. Each epoch has a new order; its last batch may be smaller."""
     if steps is None:
         steps = (epochs or 1) * -(-num_samples // batch)
     while steps > 0:
@@ -35,9 +35,9 @@ def local_sgd(
     momentum: float,
     weight_decay: float,
 ) -> float:
-    """Train `model` from w_t, one step of SGD for every batch of `steps`; returns the mean loss on the way.
+    """Train `model` from w_t with one step of SGD for every batch of `steps`. Returns the mean loss of these batches.
 
-    The arithmetic is torch.optim.SGD's; the momentum starts anew in every round.
+    The arithmetic is that of torch.optim.SGD. The momentum starts at zero in every round.
     """
     model.load(w_t)
     model.module.train()
@@ -49,7 +49,7 @@ def local_sgd(
     for index in steps:
         x, y = samples.batch(torch.from_numpy(index).to(model.device))
         step_loss = loss(model.module(x), y)
-        # The gradients as they come out of the backward pass: gathering them in one vector would copy them all.
+        # One gradient per parameter: joining them in one vector would copy all of them.
         direction = list(torch.autograd.grad(step_loss, model.trained, materialize_grads=True))
         if weight_decay:
             torch._foreach_add_(direction, views, alpha=weight_decay)
@@ -60,7 +60,7 @@ def local_sgd(
                 torch._foreach_add_(direction, velocity, alpha=momentum)
             velocity = direction
         torch._foreach_add_(views, direction, alpha=-lr)
-        del direction, penalty  # so that the next step's gradients take their place in memory
+        del direction, penalty  # so that the next step can reuse their memory
         losses.append(step_loss.detach())
         sizes.append(len(index))
     return float(torch.stack(losses).double().cpu() @ torch.tensor(sizes, dtype=torch.float64)) / sum(sizes)

@@ -1,4 +1,4 @@
-"""What bad clients send instead of what they learnt. A new attack is one file here and one line below."""
+"""What malicious clients send instead of their weights. To add an attack, add one file here and one line below."""
 
 from filfl.attacks.base import Attack
 from filfl.attacks.none import NoAttack

@@ -1,4 +1,4 @@
-"""What an attack is: who is bad, and what they send."""
+"""The interface of an attack: which clients attack, and what they send."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -7,29 +7,33 @@ from torch import Tensor
 
 from filfl.availability.base import Ids
 from filfl.data.federated import floored
-from filfl.options import Fraction
+from filfl.options import Fraction, Section
 from filfl.rng import SETUP, stream
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attack(ABC):
-    """Some clients train as they are told and then send something else."""
+class Attack(Section, ABC):
+    """Some clients train like the others and then send different weights."""
 
     @abstractmethod
     def bad(self, num_clients: int, seed: int) -> Ids:
-        """Who they are."""
+        """The ids of the attacking clients."""
 
     @abstractmethod
     def sent(self, w: Tensor, w_t: Tensor) -> Tensor:
-        """What such a client sends, which was given w_t and trained it to w; neither is to be changed."""
+        """The weights that an attacking client sends after training w_t to w. Must not modify w or w_t."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttackByShare(Attack):
-    """An attack by some clients drawn by seed alone: the same for every attack, and a larger share has the smaller."""
+    """An attack by a random share of the clients.
+
+    The draw depends on the seed alone: it is the same for every attack, and the clients of a smaller share are among
+    those of a larger one.
+    """
 
     share: Fraction
-    """Of all clients, rounded down to whole ones: 0 is nobody, 1 is everybody."""
+    """The share of all clients that attack, rounded down to whole clients. 0 is none, 1 is all."""
 
     def bad(self, num_clients: int, seed: int) -> Ids:
         return stream(seed, SETUP, "attack").permutation(num_clients)[: floored(self.share, num_clients)]

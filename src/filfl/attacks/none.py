@@ -11,7 +11,7 @@ from filfl.availability.base import Ids
 
 @dataclass(frozen=True, kw_only=True)
 class NoAttack(Attack):
-    """Everybody sends what it learnt."""
+    """No attack: every client sends the weights that it trained."""
 
     def bad(self, num_clients: int, seed: int) -> Ids:
         return np.empty(0, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Updates that are too large."""
+"""Oversized updates."""
 
 from dataclasses import dataclass
 
@@ -10,10 +10,10 @@ from filfl.options import Positive
 
 @dataclass(frozen=True, kw_only=True)
 class Scaled(AttackByShare):
-    """A bad client goes several times too far: it sends w_t + factor (w - w_t)."""
+    """Oversized updates: an attacking client sends w_t + factor (w - w_t)."""
 
     factor: Positive = 10.0
-    """1 is honest, to rounding."""
+    """How many times larger the update is. 1 is no attack, up to rounding; below 1 the update is too small."""
 
     def sent(self, w: Tensor, w_t: Tensor) -> Tensor:
         return w_t + self.factor * (w - w_t)

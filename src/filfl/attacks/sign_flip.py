@@ -1,4 +1,4 @@
-"""Updates with the sign turned round."""
+"""Updates with the opposite sign."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from filfl.attacks.base import AttackByShare
 
 @dataclass(frozen=True, kw_only=True)
 class SignFlip(AttackByShare):
-    """A bad client goes as far as an honest one in the opposite direction: it sends w_t - (w - w_t)."""
+    """Opposite updates: an attacking client sends w_t - (w - w_t)."""
 
     def sent(self, w: Tensor, w_t: Tensor) -> Tensor:
         return w_t - (w - w_t)

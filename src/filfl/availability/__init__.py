@@ -1,8 +1,7 @@
-"""Who is here at round t. A new availability is one file here and one line below."""
+"""Which clients are available in round t. To add an availability, add one file here and one line below."""
 
 from filfl.availability.always import Always
 from filfl.availability.base import Availability
-from filfl.availability.connected import Connected
 from filfl.availability.diurnal import Diurnal
 from filfl.availability.lognormal import Lognormal
 from filfl.availability.redraw import Redraw
@@ -12,7 +11,6 @@ AVAILABILITIES: dict[str, type[Availability]] = {
     "redraw": Redraw,
     "diurnal": Diurnal,
     "lognormal": Lognormal,
-    "connected": Connected,
 }
 
 __all__ = ["AVAILABILITIES", "Availability"]

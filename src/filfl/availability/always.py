@@ -1,4 +1,4 @@
-"""Everybody, all the time."""
+"""All clients in every round."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from filfl.availability.base import Availability
 
 @dataclass(frozen=True, kw_only=True)
 class Always(Availability):
-    """Every client is there in every round: S_t = {1, ..., N}."""
+    """Every client is available in every round: S_t = {1, ..., N}."""
 
     def __call__(self, t: int, num_clients: int, seed: int) -> NDArray[np.int64]:
         return np.arange(num_clients)

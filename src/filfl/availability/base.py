@@ -1,4 +1,4 @@
-"""What an availability is: a function of the round, without memory."""
+"""The interface of an availability: a function of the round, without memory."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -7,21 +7,27 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from filfl.options import Section
+
 Ids = NDArray[np.int64]
-"""Clients, each once, in ascending order. An array, since it may be all of them, and they may be a million."""
+"""Client ids in ascending order, each once. An array, since there may be a million of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Availability(ABC):
-    """Who is here at round t."""
+class Availability(Section, ABC):
+    """Which clients are available in round t."""
 
     @abstractmethod
     def __call__(self, t: int, num_clients: int, seed: int) -> Ids:
-        """S_t: the ids of the available clients, in ascending order. It depends on nothing but the arguments."""
+        """S_t: the ids of the available clients, in ascending order. It must depend on the arguments alone."""
+
+    def most_available(self, num_clients: int) -> int:
+        """The largest number of clients that can be available in a round."""
+        return num_clients
 
 
 def among(ids: Sequence[int], everybody: Ids) -> NDArray[np.bool_]:
-    """Which of these are among everybody; the time depends on how many are asked about, not on how many there are."""
+    """For each of the ids, whether it is in `everybody`. The time depends on len(ids), hardly on len(everybody)."""
     asked = np.asarray(ids)
     if not len(everybody):
         return np.zeros(len(asked), dtype=bool)

@@ -1,4 +1,4 @@
-"""Clients of unequal reliability."""
+"""Clients with unequal probabilities of being available."""
 
 from dataclasses import dataclass
 
@@ -12,13 +12,14 @@ from filfl.rng import SETUP, stream
 
 @dataclass(frozen=True, kw_only=True)
 class Lognormal(Availability):
-    """Unequal reliability: client k is there with probability c_k / max_j c_j, where log c_k ~ N(0, sigma^2).
+    """Unequal reliability: client k is available with probability c_k / max_j c_j, where log c_k ~ N(0, sigma^2).
 
-    sigma = 0 is everybody always; with a large sigma a few clients are nearly always there and most hardly ever.
-    Every round is drawn independently.
+    The c_k are drawn once per seed. Rounds are drawn independently.
     """
 
     sigma: NonNegative = 0.5
+    """How unequal the clients are. 0: all clients are always available. Large: a few clients are nearly always
+    available, most hardly ever."""
 
     def __call__(self, t: int, num_clients: int, seed: int) -> NDArray[np.int64]:
         c = np.exp(self.sigma * stream(seed, SETUP, "reliability").standard_normal(num_clients))

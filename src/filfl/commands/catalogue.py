@@ -1,7 +1,8 @@
-"""`filfl list`: what can be plugged in."""
+"""`filfl list`: the plug-ins, and the options of one of them."""
 
 import inspect
-from collections.abc import Callable, Mapping
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from rich import box
@@ -9,27 +10,97 @@ from rich.markup import escape
 from rich.table import Table
 
 from filfl.commands.terminal import console
-from filfl.config import REGISTRIES
+from filfl.config import GENERAL, Root
+from filfl.config_reference import NO_FILTERING, Option, options, summary
 from filfl.data.partition import PARTITIONS
-from filfl.filtering import FILTERS
+from filfl.errors import ConfigError
 from filfl.filtering.when import WHEN
+from filfl.options import unknown_name
+from filfl.plugins import KINDS, NO_FILTER, plugin_class
+from filfl.sections import FilterOptions
+
+WIDTH = 80
+VALUES: dict[str, Mapping[str, Callable[..., Any]]] = {"filter.when": WHEN, "data.partition": PARTITIONS}
+"""Options whose values have a description each."""
 
 
-def list_command() -> None:
-    filters: dict[str, Any] = {"none": "No filtering: plain federated learning.", **FILTERS}
-    filters["own"] = (
-        "Your own function (clients, reward, rng) -> Filtering, given from Python: simulate(..., filter=f)."
-    )
-    kinds: dict[str, Mapping[str, Any]] = {**REGISTRIES, "filter": filters, "filter.when": WHEN}
-    kinds["data.partition"] = PARTITIONS
-    for kind, plugins in kinds.items():
-        table = Table(title=kind, title_justify="left", title_style="bold", box=box.SIMPLE, show_header=False)
-        table.add_column(min_width=24)
-        table.add_column()
-        for name, plugin in plugins.items():
-            table.add_row(name, escape(_first_line(plugin)))
-        console.print(table, highlight=False)
+def list_command(name: str | None = None) -> None:
+    if name is None:
+        for section in KINDS:
+            _print_table(section, _plugins(section))
+        for key, functions in VALUES.items():
+            _print_table(key, {value: summary(function) for value, function in functions.items()})
+        console.print("filfl list NAME shows the options of one of them.", highlight=False)
+    else:
+        for title, text, described in _found(name):
+            _print_options(title, text, described)
 
 
-def _first_line(plugin: str | Callable[..., Any]) -> str:
-    return plugin if isinstance(plugin, str) else (inspect.getdoc(plugin) or "").splitlines()[0]
+def _plugins(section: str) -> dict[str, str]:
+    """The names of a section, with one line each."""
+    found = {name: summary(cls) for name, cls in KINDS[section].registry.items()}
+    return {NO_FILTER: NO_FILTERING, **found} if section == "filter" else found
+
+
+def _print_table(title: str, rows: Mapping[str, str]) -> None:
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE, show_header=False)
+    table.add_column(min_width=24)
+    table.add_column()
+    for name, text in rows.items():
+        table.add_row(name, escape(text))
+    console.print(table, highlight=False)
+
+
+def _found(name: str) -> list[tuple[str, str, list[Option]]]:
+    """Every section and plug-in of this name: title, documentation, options."""
+    if ":" in name:
+        return [_plugin(section, name) for section in _sections_of(name)]
+    found = []
+    if name in GENERAL:
+        found.append((f"[{name}]", inspect.getdoc(GENERAL[name]) or "", options(GENERAL[name], name)))
+    if name in KINDS:
+        cls = FilterOptions if name == "filter" else KINDS[name].base
+        names = ", ".join(_plugins(name))
+        found.append((f"[{name}]", f"{inspect.getdoc(cls)}\n\n{name}.name: {names}", options(cls, name)))
+    found += [_plugin(section, name) for section in KINDS if name in KINDS[section].registry]
+    if name == NO_FILTER:
+        found.append((f'filter.name = "{NO_FILTER}"', NO_FILTERING, []))
+    if name == "run":
+        found.append(("outside any section", inspect.getdoc(Root) or "", options(Root, "")))
+    if not found:
+        known = [*KINDS, *GENERAL, *dict.fromkeys(each for kind in KINDS.values() for each in kind.registry)]
+        raise ConfigError(unknown_name("the name", name, known))
+    return found
+
+
+def _plugin(section: str, name: str) -> tuple[str, str, list[Option]]:
+    cls = plugin_class(section, name)
+    return f'{section}.name = "{name}"', inspect.getdoc(cls) or "", options(cls, section)
+
+
+def _sections_of(path: str) -> Iterator[str]:
+    """The section that an import path belongs to."""
+    problems = []
+    for section in KINDS:
+        try:
+            plugin_class(section, path)
+        except ConfigError as error:
+            problems += error.problems
+        else:
+            yield section
+    if len(problems) == len(KINDS):
+        raise ConfigError(problems[0])
+
+
+def _print_options(title: str, text: str, described: list[Option]) -> None:
+    console.print(title, style="bold", markup=False, highlight=False)
+    lines = [textwrap.fill(" ".join(part.split()), WIDTH - 2, break_on_hyphens=False) for part in text.split("\n\n")]
+    lines += [_option(option) for option in described] or ["It has no options."]
+    console.print(textwrap.indent("\n\n".join(lines), "  ") + "\n", markup=False, highlight=False, soft_wrap=True)
+
+
+def _option(option: Option) -> str:
+    default = "required" if option.default == "required" else f"default {option.default}"
+    values = textwrap.fill(f"{option.values}; {default}", WIDTH - 6, break_on_hyphens=False)
+    text = textwrap.fill(option.description, WIDTH - 6, break_on_hyphens=False)
+    return f"{option.key}\n" + textwrap.indent(f"{values}\n{text}".rstrip(), "    ")

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from filfl.commands.terminal import console, default_directory, say, stopped
-from filfl.config import name_of
 from filfl.experiment import Experiment, parse_changes
+from filfl.plugins import name_of
 from filfl.progress import RoundsShown
 from filfl.runs.store import CONFIG
 from filfl.runs.summary import LAST

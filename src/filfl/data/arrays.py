@@ -1,15 +1,20 @@
-"""The user's own arrays."""
+"""Data given from Python."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 from filfl.data.base import Dataset
 from filfl.data.federated import FederatedData
-from filfl.errors import only_from_python
+from filfl.options import NOT_AN_OPTION
 
 
 @dataclass(frozen=True, kw_only=True)
 class Arrays(Dataset):
-    """Your own arrays, given from Python: filfl.simulate(..., data=FederatedData.from_arrays(x, y, client_ids))."""
+    """Your own arrays: filfl.simulate(..., data=FederatedData.from_arrays(x, y, client_ids))."""
+
+    name: ClassVar[str] = "arrays"
+    data: FederatedData | None = field(default=None, repr=False, compare=False, metadata=NOT_AN_OPTION)
 
     def read(self, seed: int) -> FederatedData:
-        raise only_from_python("data.name", "arrays", "data")
+        assert self.data is not None  # see Config.require_objects
+        return self.data

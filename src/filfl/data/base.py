@@ -2,22 +2,37 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from filfl.data.federated import FederatedData, Pair, floored
 from filfl.data.partition import PARTITIONS, client_ids_of
-from filfl.options import Count, Fraction, Positive, Share
+from filfl.options import Count, Fraction, Positive, Section, Share
 from filfl.rng import SETUP, stream
+
+if TYPE_CHECKING:
+    from filfl.config import Config
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dataset(ABC):
-    """A source of data with clients. `noisy` of the clients get random labels: 0 is none, 1 is all."""
+class Dataset(Section, ABC):
+    """A source of data with clients."""
 
     noisy: Fraction = 0.0
+    """The share of clients that get random labels, rounded to whole clients. 0 is none, 1 is all."""
+
+    @property
+    def known_clients(self) -> int | None:
+        """The number of clients, if it is known before the data is read."""
+        return None
+
+    def problems_with(self, config: "Config", data: FederatedData) -> list[str]:
+        if not len(empty := np.flatnonzero(data.num_train < 1)):
+            return []
+        N = data.num_clients
+        return [f"client {data.names[empty[0]]} has no training samples ({len(empty)} of {N} have none)"]
 
     def load(self, seed: int) -> FederatedData:
         return self.read(seed).with_random_labels(self.noisy, seed)
@@ -68,13 +83,29 @@ class Partitioned(Dataset):
     """A dataset without clients of its own: `test` and then `filtering` are cut off, the rest is dealt out."""
 
     clients: Count = 20
+    """The number of clients."""
     partition: Literal["iid", "dirichlet", "shards"] = "dirichlet"
+    """How samples are assigned to clients. iid: uniformly. dirichlet: each class is divided among the clients in
+    proportions drawn from Dirichlet(alpha). shards: samples are sorted by class and cut into clients x shards pieces,
+    of which each client gets `shards`."""
     alpha: Positive = 0.5
+    """With partition = "dirichlet": how equal clients are. Small: few classes per client and unequal sizes. Large:
+    close to iid."""
     shards: Count = 2
+    """With partition = "shards": the number of pieces per client. 1 is about one class per client."""
     min_size: Count = 10
+    """The smallest number of samples per client, before validation. dirichlet moves samples from the largest clients
+    to reach it; the other partitions are refused if a client has fewer."""
     test: Share = 0.2
+    """The share of all samples in the test set."""
     filtering: Share = 0.1
+    """The share of the remaining samples in the server's filtering set; 0 leaves nothing to filter with."""
     validation: Share = 0.1
+    """The share of each client's samples that it validates on instead of training; 0 is none."""
+
+    @property
+    def known_clients(self) -> int | None:
+        return self.clients
 
     @abstractmethod
     def arrays(self) -> tuple[NDArray[np.uint8], NDArray[np.int64], float]:

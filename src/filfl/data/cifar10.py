@@ -32,10 +32,19 @@ class Cifar10(Dataset):
     path: str | None = None
     """cifar-10-batches-py, cifar-10-batches-bin, or an .npz; unset is the subset in the folder FILFL_DATA."""
     clients: Count = 200
+    """The number of clients."""
     partition: Literal["iid", "dirichlet", "shards"] = "dirichlet"
+    """How images are assigned to clients. iid: uniformly. dirichlet: each class is divided among the clients in
+    proportions drawn from Dirichlet(alpha). shards: images are sorted by class and cut into clients x shards pieces, of
+    which each client gets `shards`."""
     alpha: Positive = 0.5
+    """With partition = "dirichlet": how equal clients are. Small: few classes per client and unequal sizes. Large:
+    close to iid."""
     shards: Count = 2
+    """With partition = "shards": the number of pieces per client. 1 is about one class per client."""
     min_size: Count = 10
+    """The smallest number of images per client, before validation. dirichlet moves images from the largest clients to
+    reach it; the other partitions are refused if a client has fewer."""
     filtering: Share = 0.01
     """Of the training images, to the server; 0 leaves nothing to filter with."""
     validation: Share = 0.1

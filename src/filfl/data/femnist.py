@@ -34,11 +34,18 @@ class Femnist(Dataset):
     """
 
     path: str | None = None
+    """LEAF's folder with train/ and test/, or an .npz file. Unset is femnist_leaf_writers.npz in $FILFL_DATA."""
     clients: Count | None = None
+    """The number of writers, drawn by seed, with their own test images only. Unset is all of them."""
     classes: Count = 62
+    """The number of classes. Labels must be below it."""
     image: tuple[Count, ...] = (28, 28)
+    """Height and width of an image and, if there are several, the number of channels."""
     validation: Share = 0.2
+    """The share of each writer's training images that it validates on; 0 is none."""
     filtering: Share = 0.05
+    """The share of each writer's training images that goes to the server's filtering set; 0 leaves nothing to filter
+    with."""
 
     def read(self, seed: int) -> FederatedData:
         source = find_source(self.path, "femnist_leaf_writers.npz", WHAT)

@@ -28,6 +28,7 @@ class Hub(Dataset):
     dataset: str = ""
     """Its name on the hub, such as flwrlabs/femnist, or a folder of parquet files."""
     subset: str | None = None
+    """The configuration of the dataset on the hub, if it has several."""
     by: str | None = None
     """The column that says whose a sample is."""
     clients: Count | None = None
@@ -41,11 +42,15 @@ class Hub(Dataset):
     y: str | None = None
     """The column of the targets; unset is the first of label, labels, character, y and target that is there."""
     split: str = "train"
+    """The split whose samples the clients get."""
     test_split: str | None = "test"
     """The split that tests; where there is none of that name, `test` of every client's samples do."""
     test: Share = 0.1
+    """If there is no `test_split`: the share of each client's samples in the test set."""
     filtering: Share = 0.05
+    """The share of each client's other samples in the server's filtering set; 0 leaves nothing to filter with."""
     validation: Share = 0.1
+    """The share of each client's samples outside the test set that it validates on; 0 is none."""
 
     def read(self, seed: int) -> FederatedData:
         if not self.dataset:

@@ -21,7 +21,9 @@ class Ridge(Dataset):
     """
 
     clients: Count = 20
+    """The number of clients."""
     features: Count = 10
+    """The length of an input, and so the number of weights."""
     samples: Count = 50
     """Of each client, before test, filtering and validation are taken off."""
     heterogeneity: NonNegative = 1.0
@@ -29,8 +31,11 @@ class Ridge(Dataset):
     noise: NonNegative = 0.1
     """0 is a loss of 0 at each client's own optimum."""
     test: Share = 0.1
+    """The share of each client's samples in the test set."""
     filtering: Share = 0.1
+    """The share of each client's other samples in the server's filtering set; 0 leaves nothing to filter with."""
     validation: Share = 0.1
+    """The share of each client's samples outside the test set that it validates on; 0 is none."""
 
     def read(self, seed: int) -> FederatedData:
         w0 = stream(seed, SETUP, "ridge-optimum").normal(size=self.features)

@@ -30,13 +30,19 @@ class Synthetic(Dataset):
     iid: bool = False
     """One model and one law of inputs for everybody; alpha and beta do nothing then."""
     clients: Count = 30
+    """The number of clients."""
     features: Count = 60
+    """The length of an input."""
     classes: Count = 10
+    """The number of classes."""
     most: Count = 1000
     """Nobody has more samples; sizes are lognormal(4, 2) + 50, so 50 or less gives everybody just as many."""
     test: Share = 0.1
+    """The share of each client's samples in the test set."""
     filtering: Share = 0.05
+    """The share of each client's other samples in the server's filtering set; 0 leaves nothing to filter with."""
     validation: Share = 0.1
+    """The share of each client's samples outside the test set that it validates on; 0 is none."""
 
     def read(self, seed: int) -> FederatedData:
         parts = [self._samples(seed, k) for k in range(self.clients)]

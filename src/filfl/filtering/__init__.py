@@ -1,27 +1,33 @@
-"""Client filtering: which combination of clients averages into the best model. No torch in here.
+"""Client filtering: find the combination of clients whose average is the best model.
 
-A new filter is one file here and one line below.
+To add a filter, add one file here and one line below.
 """
 
-from filfl.filtering.base import Client, Filter, Filtering, Reward, Step
-from filfl.filtering.exhaustive import opt
-from filfl.filtering.greedy import dgf, rgf
-from filfl.filtering.keep_all import keep_all
-from filfl.filtering.local_search import local_search
+from filfl.filtering.base import Client, Filter, FilterFunction, Filtering, Reward, Step
+from filfl.filtering.exhaustive import Opt, opt
+from filfl.filtering.greedy import DGF, RGF, dgf, rgf
+from filfl.filtering.keep_all import KeepAll, keep_all
+from filfl.filtering.local_search import LocalSearch, local_search
 
-FILTERS: dict[str, Filter] = {
-    "keep-all": keep_all,
-    "dgf": dgf,
-    "rgf": rgf,
-    "opt": opt,
-    "local-search": local_search,
+FILTERS: dict[str, type[Filter]] = {
+    "keep-all": KeepAll,
+    "dgf": DGF,
+    "rgf": RGF,
+    "opt": Opt,
+    "local-search": LocalSearch,
 }
 
 __all__ = [
+    "DGF",
     "FILTERS",
+    "RGF",
     "Client",
     "Filter",
+    "FilterFunction",
     "Filtering",
+    "KeepAll",
+    "LocalSearch",
+    "Opt",
     "Reward",
     "Step",
     "dgf",

@@ -1,6 +1,7 @@
-"""What a filter is: clients and a reward in, the clients to keep out."""
+"""The interface of a filter: it takes clients and a reward, and returns the clients to keep."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -8,14 +9,16 @@ from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 
+from filfl.options import Section
+
 Client = TypeVar("Client", bound=Hashable)
 Reward = Callable[[frozenset[Client]], float]
-"""R(S): what is maximised over the subsets S of the clients."""
+"""R(S), the set function that a filter maximises over the subsets S of the clients."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One client's decision. a and b are None where a filter decides without marginal gains."""
+    """The decision on one client. a and b are None if the filter does not compute marginal gains."""
 
     client: Hashable
     a: float | None
@@ -26,40 +29,49 @@ class Step:
 
 @dataclass(frozen=True)
 class Filtering:
-    """What a filter decided: the clients it keeps, in the order visited, and how it came to that."""
+    """The result of a filter: the clients to keep, in the order visited, and the decision on each client."""
 
     kept: tuple[Hashable, ...]
     trace: tuple[Step, ...] = ()
     runners_up: tuple[tuple[Hashable, ...], ...] = ()
-    """Other sets that came close, best first, where a filter has some: see `filter.verify`."""
+    """Other sets with a high reward, best first. `filter.verify` compares them with the kept set."""
 
 
-class Filter(Protocol):
-    """Every filter has this shape; those without chance leave `rng` alone."""
+class FilterFunction(Protocol):
+    """The call signature of every filter, including a user's own function."""
 
     def __call__(self, clients: Sequence[Client], reward: Reward[Client], rng: np.random.Generator, /) -> Filtering: ...
 
 
+@dataclass(frozen=True, kw_only=True)
+class Filter(Section, ABC):
+    """Selects the clients S^f to keep. The fields of a subclass are its options in the section [filter]."""
+
+    @abstractmethod
+    def __call__(self, clients: Sequence[Client], reward: Reward[Client], rng: np.random.Generator) -> Filtering:
+        """The clients to keep. Random filters draw from `rng` only."""
+
+
 def checked(clients: Sequence[Client], reward: Reward[Client]) -> tuple[list[Client], Reward[Client]]:
-    """The clients as a list without repetition, and the reward with a check that it is a number."""
+    """The clients as a list, and the reward with a check that its values are finite. Rejects repeated clients."""
     ground = list(clients)
     if len(set(ground)) != len(ground):
-        raise ValueError("a client stands twice in the list to filter")
+        raise ValueError("the list of clients to filter contains a client twice")
 
     def finite(subset: frozenset[Client]) -> float:
         value = float(reward(subset))
         if not math.isfinite(value):
-            raise ValueError(f"the reward of {set(subset) or 'the empty set'} is {value}; it must be finite")
+            raise ValueError(f"the reward of {set(subset) or 'the empty set'} must be finite (got {value})")
         return value
 
     return ground, finite
 
 
 def expect(reward: Reward[Client], subsets: Iterator[frozenset[Client]]) -> None:
-    """Tell a reward which sets may be asked for next, the next one first.
+    """Announce the sets that a filter may evaluate next, the next one first.
 
-    One that can evaluate several sets `at_once` then does so, unless it has the next one already. That changes no
-    decision; any other reward is evaluated set by set, as it is asked.
+    A reward with `at_once` > 1 evaluates several of them together, unless it already knows the next one. This changes
+    no decision. Any other reward is evaluated set by set.
     """
     at_once = getattr(reward, "at_once", 1)
     if at_once > 1 and (sets := list(islice(subsets, at_once))):

@@ -6,19 +6,20 @@ Linear Time (1/2)-Approximation for Unconstrained Submodular Maximization. SIAM 
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from filfl.filtering.base import Client, Filtering, Reward, Step, checked, expect
+from filfl.filtering.base import Client, Filter, Filtering, Reward, Step, checked, expect
 
 
 def dgf(clients: Sequence[Client], reward: Reward[Client], rng: np.random.Generator | None = None) -> Filtering:
-    """Deterministic greedy filtering: keep u_i when adding it gains strictly more than removing it."""
+    """Deterministic greedy filtering: keep u_i if a > b, that is if adding it gains strictly more than removing it."""
     return _greedy(clients, reward, probability=lambda a, b: float(a > b), draw=lambda: 0.0)
 
 
 def rgf(clients: Sequence[Client], reward: Reward[Client], rng: np.random.Generator) -> Filtering:
-    """Randomized greedy filtering: keep u_i with probability a' / (a' + b'), with 1 when both are 0."""
+    """Randomized greedy filtering: keep u_i with probability a' / (a' + b'), or 1 if both are 0."""
 
     def probability(a: float, b: float) -> float:
         a_plus, b_plus = max(a, 0.0), max(b, 0.0)  # line 6
@@ -27,15 +28,31 @@ def rgf(clients: Sequence[Client], reward: Reward[Client], rng: np.random.Genera
     return _greedy(clients, reward, probability, draw=rng.random)
 
 
+@dataclass(frozen=True, kw_only=True)
+class DGF(Filter):
+    """Deterministic greedy filtering: keep a client if adding it gains strictly more than removing it."""
+
+    def __call__(self, clients: Sequence[Client], reward: Reward[Client], rng: np.random.Generator) -> Filtering:
+        return dgf(clients, reward, rng)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RGF(Filter):
+    """Randomized greedy filtering: keep a client with probability a' / (a' + b'), or 1 if both are 0."""
+
+    def __call__(self, clients: Sequence[Client], reward: Reward[Client], rng: np.random.Generator) -> Filtering:
+        return rgf(clients, reward, rng)
+
+
 def _greedy(
     clients: Sequence[Client],
     reward: Reward[Client],
     probability: Callable[[float, float], float],
     draw: Callable[[], float],
 ) -> Filtering:
-    """Algorithm 2, lines 1-16. The reward is asked for at most 2n - 1 non-empty sets, and once for the empty one.
+    """Algorithm 2, lines 1-16. Evaluates the reward of at most 2n - 1 non-empty sets, and once of the empty set.
 
-    R(X) and R(Y) are carried along. In the last step X + u is Y and Y - u is X, so it needs no evaluation.
+    R(X) and R(Y) are kept from step to step. In the last step X + u = Y and Y - u = X, so it needs no evaluation.
     """
     ground, R = checked(clients, reward)
     n = len(ground)
@@ -60,8 +77,11 @@ def _greedy(
 
 
 def outcomes(X: frozenset[Client], Y: frozenset[Client], following: Sequence[Client]) -> Iterator[frozenset[Client]]:
-    """The sets that the next steps may ask for, nearest first: those of this step, then those of the following one
-    whether u is kept or not, and so on. All but the first two may turn out not to be needed."""
+    """The sets that the next steps may evaluate, in order.
+
+    First the two sets of this step, then the sets of the following step for both outcomes of this one, and so on. Only
+    the first two are certain to be needed.
+    """
     states = [(X, Y)]
     for u in following:
         for X, Y in states:

@@ -1,28 +1,29 @@
-"""Local search: not in the paper.
+"""Local search over subsets. It is not in the paper.
 
-It asks for many more sets than the greedy filters, so it wants a cheap reward: `filter.reward = "ensemble"`.
+It evaluates many more sets than the greedy filters, so use it with a cheap reward: `filter.reward = "ensemble"`.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from heapq import nlargest
 
 import numpy as np
 
-from filfl.filtering.base import Client, Filtering, Reward, Step, checked
-
-RESTARTS = 2
-"""Random starts, besides everybody and the best single client."""
-
+from filfl.filtering.base import Client, Filter, Filtering, Reward, Step, checked
+from filfl.options import Whole
 
 RUNNERS_UP = 10
-"""How many sets beside those that the starts came to are worth a second look."""
+"""How many runners-up are taken from the sets that were evaluated on the way."""
 
 
-def local_search(clients: Sequence[Client], reward: Reward[Client], rng: np.random.Generator) -> Filtering:
-    """Add, drop and swap clients until nothing improves, from several starts: the best set that was come to.
+def local_search(
+    clients: Sequence[Client], reward: Reward[Client], rng: np.random.Generator, restarts: int = 2
+) -> Filtering:
+    """Add, drop and swap clients until nothing improves, from several starts. Keeps the best set found.
 
-    The empty set is never asked for. Runners-up are the other sets that the starts came to, then the best of those on
-    the way: where the reward is a surrogate, the best by the true one is often close by.
+    The starts are all clients, the best single client, and `restarts` random sets. The empty set is never evaluated.
+    The runners-up are the results of the other starts, then the best sets evaluated on the way: if the reward is a
+    surrogate, the best set by the true reward is often among them.
     """
     ground, finite = checked(clients, reward)
     if not ground:
@@ -34,25 +35,39 @@ def local_search(clients: Sequence[Client], reward: Reward[Client], rng: np.rand
             known[S] = finite(S)
         return known[S]
 
-    ends = dict.fromkeys(_climb(start, ground, R) for start in _starts(ground, R, rng))
+    ends = dict.fromkeys(_climb(start, ground, R) for start in _starts(ground, R, rng, restarts))
     on_the_way = nlargest(RUNNERS_UP, (S for S in known if S not in ends), key=R)
     best, *others = (tuple(u for u in ground if u in S) for S in [*sorted(ends, key=R, reverse=True), *on_the_way])
     trace = tuple(Step(u, None, None, float(u in best), u in best) for u in ground)
     return Filtering(kept=best, trace=trace, runners_up=tuple(others))
 
 
-def _starts(ground: list[Client], R: Reward[Client], rng: np.random.Generator) -> Iterator[frozenset[Client]]:
+@dataclass(frozen=True, kw_only=True)
+class LocalSearch(Filter):
+    """Add, drop and swap clients until nothing improves, from several starts (for a cheap reward; not in the paper)."""
+
+    restarts: Whole = 2
+    """The number of random starts, in addition to all clients and the best single client. 0 makes the search
+    deterministic; each further start costs about one more search."""
+
+    def __call__(self, clients: Sequence[Client], reward: Reward[Client], rng: np.random.Generator) -> Filtering:
+        return local_search(clients, reward, rng, self.restarts)
+
+
+def _starts(
+    ground: list[Client], R: Reward[Client], rng: np.random.Generator, restarts: int
+) -> Iterator[frozenset[Client]]:
     yield frozenset(ground)
     yield max((frozenset({u}) for u in ground), key=R)
-    for _ in range(RESTARTS):
+    for _ in range(restarts):
         drawn = rng.random(len(ground)) < 0.5
         yield frozenset(u for u, chosen in zip(ground, drawn, strict=True) if chosen) or frozenset(ground[:1])
 
 
 def _climb(S: frozenset[Client], ground: list[Client], R: Reward[Client]) -> frozenset[Client]:
-    """Take every move that improves as it is met: among equals none, so that this ends.
+    """Take every move that strictly improves the reward, in the order of the clients, until there is none.
 
-    Swaps are tried when no client can be added or dropped any more: there are many of them, and they rarely help.
+    Swaps are tried only when no client can be added or dropped, since there are many swaps and they rarely help.
     """
     while True:
         before = S

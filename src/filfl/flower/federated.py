@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from logging import INFO, WARNING
-from typing import Any
+from typing import Any, ClassVar
 
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
 from flwr.common import log
@@ -29,6 +29,28 @@ LOSS = ("loss", "test_loss", "test-loss", "eval_loss")
 def from_simulation(grid: Grid) -> bool:
     """Whether this grid is that of Flower's simulation engine."""
     return type(grid).__name__ == "InMemoryGrid"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Connected(Availability):
+    """The clients that are connected to the federation when a round begins."""
+
+    name: ClassVar[str] = "connected"
+
+    def __call__(self, t: int, num_clients: int, seed: int) -> Ids:
+        raise NotImplementedError  # the config of a run names it, `Live` knows it
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfFlower(Aggregation):
+    """The aggregation of the wrapped strategy."""
+
+    name: ClassVar[str] = "flower"
+    strategy: str
+    """The name of its class."""
+
+    def __call__(self, server: ServerState, w_t: Weights, updates: Sequence[Admitted]) -> tuple[ServerState, Weights]:
+        raise NotImplementedError  # the config of a run names it, `Averaged` computes it
 
 
 @dataclass(frozen=True, kw_only=True)

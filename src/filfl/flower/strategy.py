@@ -16,18 +16,15 @@ from flwr.common import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from filfl.aggregation.flower import OfFlower
 from filfl.aggregation.guard import MOST_EXAMPLES
 from filfl.algorithms.fedavg import FedAvg as PlainFedAvg
-from filfl.availability.connected import Connected
 from filfl.clients import Job
 from filfl.config import Config
 from filfl.errors import ConfigError, PluginError, RunError
-from filfl.experiment import Experiment, override
-from filfl.filtering import FILTERS, Filter
+from filfl.filtering import Filter, FilterFunction
 from filfl.filtering.judges import JUDGES, LossOf
 from filfl.flower.door import GridClients, Manners, Patience
-from filfl.flower.federated import Averaged, Live, Tested, from_simulation, log_round
+from filfl.flower.federated import Averaged, Connected, Live, OfFlower, Tested, from_simulation, log_round
 from filfl.flower.filtering_set import Evaluate, FilteringSet, plain_reward
 from filfl.flower.inner import Inner
 from filfl.flower.records import layout_of, to_weights
@@ -35,8 +32,7 @@ from filfl.flower.roster import NODES, Roster
 from filfl.runs import Callback, finished, open_store, run_rounds
 from filfl.runs.files import to_json
 from filfl.runs.store import CLIENTS
-from filfl.selection import Selects
-from filfl.selection.base import Selection
+from filfl.selection import OwnSelection, Selection, Selects
 from filfl.selection.random import Random
 from filfl.server import CountedReward, Handed, State
 from filfl.server import FilFL as Server
@@ -71,8 +67,8 @@ class FilFL(Strategy):
     def __init__(
         self,
         strategy: Strategy,
-        filter: str | Filter = "dgf",
-        selection: str | Selects = "random",
+        filter: str | FilterFunction | Filter = "dgf",
+        selection: str | Selects | Selection = "random",
         k: int = 5,
         h: int = 5,
         evaluate: Evaluate | FilteringSet | None = None,
@@ -89,19 +85,20 @@ class FilFL(Strategy):
     ) -> None:
         self.strategy = strategy
         self._inner = Inner(strategy)
-        self._filter = None if isinstance(filter, str) else filter
-        self._selection = None if isinstance(selection, str) else selection
         keys = {
-            "filter.name": filter if isinstance(filter, str) else "own",
+            **({"filter.name": filter} if isinstance(filter, str) else {}),
             "filter.period": h,
-            "selection.name": selection if isinstance(selection, str) else "own",
+            **({"selection.name": selection} if isinstance(selection, str) else {}),
             "selection.k": k,
             "seed": seed,
             "data.name": "arrays",
             "model.name": "own",
             **(options or {}),
         }
-        config = config or Experiment(override({}, keys)).config({})
+        config = config or Config.read(keys).with_own(
+            filter=None if isinstance(filter, str) else filter,
+            selection=None if isinstance(selection, str) else selection,
+        )
         flower = OfFlower(strategy=self._inner.name)
         self.config = replace(config, availability=Connected(), aggregation=flower)
         self._evaluate = evaluate
@@ -207,13 +204,13 @@ class FilFL(Strategy):
             clients=door,
             layout=layout,
             availability=Live(door=door),
-            filter=self._filter or FILTERS.get(options.name),
+            filter=options.method,
             reward=reward,
             judge=JUDGES.get(options.data),
             when=options.when,
             h=options.period,
             n=options.cap,
-            selection=self._selection or config.selection,
+            selection=config.selection,
             K=config.selection.k,
             job=lambda t: Job(config.seed, t, PlainFedAvg(), None, None, 1, 1.0),  # the strategy's messages say more
             aggregation=average,
@@ -235,10 +232,10 @@ class FilFL(Strategy):
         return layout
 
     def _manners(self, grid: Grid) -> Manners:
-        asks = self._selection is not None or not isinstance(self.config.selection, Random)
+        asks = not isinstance(self.config.selection, Random)
         judges = self.config.filter.data in JUDGES and self.config.filter.name != "none"
         by_partition = self._identity == "partition" or (self._identity == "auto" and from_simulation(grid))
-        known = isinstance(self.config.selection, Selection) and self._selection is None
+        known = not isinstance(self.config.selection, OwnSelection)
         return Manners(
             hello=asks or judges or by_partition,
             must_answer=(asks and known) or judges,
@@ -253,7 +250,7 @@ class FilFL(Strategy):
             "\tfilter %s every %d rounds, selection %s of %d",
             config.filter.name,
             config.filter.period,
-            type(self._selection or config.selection).__name__,
+            type(config.selection).__name__,
             config.selection.k,
         )
         log(INFO, "\tmodel of %.2f MB", layout.num_bytes / 1e6)

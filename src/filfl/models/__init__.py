@@ -1,4 +1,4 @@
-"""Networks. A new model is one file here and one line below."""
+"""Networks. To add a model, add one file here and one line below."""
 
 from filfl.models.base import Model
 from filfl.models.cnn import LeafCNN, SmallCNN

@@ -17,7 +17,7 @@ from filfl.options import Count
 
 @dataclass(frozen=True, kw_only=True)
 class LeafCNN(Model):
-    """LEAF's network for FEMNIST: 32 and 64 channels, then 2,048 hidden; 6,603,710 weights for its 62 classes."""
+    """LEAF's network for FEMNIST: 32 and 64 channels, 2,048 hidden units; 6,603,710 weights for its 62 classes."""
 
     def build(self, sample_shape: tuple[int, ...], classes: int) -> nn.Module:
         return _cnn(sample_shape, (32, 64), 2048, classes)
@@ -25,20 +25,23 @@ class LeafCNN(Model):
 
 @dataclass(frozen=True, kw_only=True)
 class SmallCNN(Model):
-    """LEAF's network made smaller; `channels` lists those of its layers, each of which halves height and width."""
+    """A smaller version of LEAF's network, for images."""
 
     channels: tuple[Count, ...] = (16, 32)
+    """The number of channels of each convolution. Each of them halves height and width, so the images must have at
+    least 2^len(channels) pixels per side."""
     hidden: Count = 128
+    """The number of units of the hidden dense layer."""
 
     def build(self, sample_shape: tuple[int, ...], classes: int) -> nn.Module:
         return _cnn(sample_shape, self.channels, self.hidden, classes)
 
 
 def _cnn(sample_shape: tuple[int, ...], channels: Sequence[int], hidden: int, classes: int) -> nn.Module:
-    """5 x 5 convolutions that keep the size, each with 2 x 2 pooling and ReLU, and two dense layers.
+    """5 x 5 convolutions that keep the size, each followed by 2 x 2 pooling and ReLU, and two dense layers.
 
-    LEAF has the ReLU before the pooling. The largest of four is the same either way, and so are all gradients, but this
-    way the ReLU has a quarter of the numbers to go through.
+    LEAF applies the ReLU before the pooling. Outputs and gradients are the same in both orders, but after the pooling
+    the ReLU has a quarter of the numbers.
     """
     halved = 2 ** len(channels)
     before, height, width = image_shape(sample_shape, at_least=halved)
@@ -51,7 +54,7 @@ def _cnn(sample_shape: tuple[int, ...], channels: Sequence[int], hidden: int, cl
 
 
 class _CNN(nn.Sequential):
-    """Trains with the channels last in memory: on a CPU the gradients of convolutions and pooling are faster so."""
+    """Trains in the channels-last memory format, in which a CPU computes gradients faster."""
 
     def forward(self, x: Tensor) -> Tensor:
         if torch.is_grad_enabled():
@@ -62,8 +65,11 @@ class _CNN(nn.Sequential):
 
 
 class Halve(nn.Module):
-    """2 x 2 max pooling. Without a gradient, by comparing rows and then columns: the same maxima, and on a
-    CPU much faster than the pooling that also remembers where they were."""
+    """2 x 2 max pooling.
+
+    Without gradients it compares rows and then columns. This gives the same maxima, and on a CPU it is much faster than
+    the pooling that also stores their positions.
+    """
 
     def forward(self, x: Tensor) -> Tensor:
         if torch.is_grad_enabled():

@@ -10,7 +10,7 @@ from filfl.models.base import Model
 
 @dataclass(frozen=True, kw_only=True)
 class Linear(Model):
-    """Linear regression to one number, x . w without a bias: for targets that are numbers, such as ridge's."""
+    """Linear regression x . w without a bias, for numeric targets such as those of the dataset ridge."""
 
     def build(self, sample_shape: tuple[int, ...], classes: int) -> nn.Module:
         return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(sample_shape), 1, bias=False), nn.Flatten(0))

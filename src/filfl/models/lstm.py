@@ -11,21 +11,25 @@ from filfl.options import Count
 
 @dataclass(frozen=True, kw_only=True)
 class LSTM(Model):
-    """LSTM for the next character, LEAF's for Shakespeare: 2 layers of 256; for a laptop 1 layer of 64.
+    """LSTM that predicts the next character, LEAF's network for Shakespeare.
 
-    An embedding, `layers` of `hidden` units, and one dense layer on the last step. `tokens` is how many different
-    numbers a sample may hold. With 80 classes it has 819,920 parameters; with hidden = 64 and layers = 1, 24,784.
+    An embedding, the LSTM, and a dense layer on its last step. With 80 classes it has 819,920 weights; with hidden = 64
+    and layers = 1, for a laptop, 24,784.
     """
 
     hidden: Count = 256
+    """The number of units per layer."""
     layers: Count = 2
+    """The number of LSTM layers."""
     embedding: Count = 8
+    """The length of the vector that represents a character."""
     tokens: Count = 80
+    """The number of different whole numbers that a sample may contain."""
 
     def build(self, sample_shape: tuple[int, ...], classes: int) -> nn.Module:
         if len(sample_shape) != 1:
             raise PluginError(
-                f'model.name = "lstm" reads sequences of whole numbers, such as those of data.name = "shakespeare" '
+                f'model.name = "lstm" needs sequences of whole numbers, such as those of data.name = "shakespeare" '
                 f"(got samples of shape {list(sample_shape)})"
             )
         return _LastStep(self, classes)

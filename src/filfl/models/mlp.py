@@ -12,9 +12,10 @@ from filfl.options import Count
 
 @dataclass(frozen=True, kw_only=True)
 class MLP(Model):
-    """Multilayer perceptron with ReLU; `hidden` lists the widths of its hidden layers ([] is logistic regression)."""
+    """Multilayer perceptron with ReLU."""
 
     hidden: tuple[Count, ...] = (64,)
+    """The number of units of each hidden layer. [] is logistic regression."""
 
     def build(self, sample_shape: tuple[int, ...], classes: int) -> nn.Module:
         widths = [math.prod(sample_shape), *self.hidden]

@@ -1,16 +1,22 @@
-"""The user's own network."""
+"""A network given from Python."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 from torch import nn
 
-from filfl.errors import only_from_python
 from filfl.models.base import Model
+from filfl.options import NOT_AN_OPTION
 
 
 @dataclass(frozen=True, kw_only=True)
 class OwnModel(Model):
-    """Your own nn.Module, given from Python: filfl.simulate(..., model=factory)."""
+    """Your own nn.Module, given as a function that returns a new one: filfl.simulate(..., model=function)."""
+
+    name: ClassVar[str] = "own"
+    make: Callable[[], nn.Module] | None = field(default=None, metadata=NOT_AN_OPTION)
 
     def build(self, sample_shape: tuple[int, ...], classes: int) -> nn.Module:
-        raise only_from_python("model.name", "own", "model")
+        assert self.make is not None  # see Config.require_objects
+        return self.make()

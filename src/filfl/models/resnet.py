@@ -18,7 +18,8 @@ from filfl.options import Count
 class ResNet18(Model):
     """ResNet-18 for 32 x 32 images, with batch normalisation: 11,173,962 weights for 3 colours and 10 classes.
 
-    Images of 8 x 8 or less shrink to one pixel, which batch normalisation cannot train on in a batch of one sample.
+    Images of at most 8 x 8 pixels shrink to one pixel. Batch normalisation cannot train on those in a batch of one
+    sample.
     """
 
     def build(self, sample_shape: tuple[int, ...], classes: int) -> nn.Module:
@@ -27,13 +28,15 @@ class ResNet18(Model):
 
 @dataclass(frozen=True, kw_only=True)
 class SmallResNet(Model):
-    """A narrow ResNet of three stages with `width`, 2 `width` and 4 `width` channels; `blocks` in each stage.
+    """A narrow ResNet of three stages, of depth 6 `blocks` + 2.
 
-    Its depth is 6 `blocks` + 2: with 3 blocks it is the paper's ResNet-20 (272,474 weights).
+    With width = 16 and blocks = 3 it is the ResNet-20 of He et al. (272,474 weights).
     """
 
     width: Count = 16
+    """The number of channels of the first stage; the second has 2 `width`, the third 4 `width`."""
     blocks: Count = 1
+    """The number of residual blocks per stage."""
 
     def build(self, sample_shape: tuple[int, ...], classes: int) -> nn.Module:
         return _resnet(sample_shape, (self.width, 2 * self.width, 4 * self.width), self.blocks, classes)
@@ -61,7 +64,7 @@ def _convolution(before: int, after: int, kernel: int, stride: int) -> list[nn.M
 
 
 def _resnet(sample_shape: tuple[int, ...], widths: Sequence[int], blocks: int, classes: int) -> nn.Module:
-    """Stages of `blocks` blocks, one a width; all but the first stage begin by halving height and width."""
+    """One stage of `blocks` blocks for each width. All stages but the first halve height and width."""
     channels, _, _ = image_shape(sample_shape, at_least=1)
     layers = [*_convolution(channels, widths[0], 3, 1), nn.ReLU()]
     before = widths[0]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from filfl.experiment import dotted_keys
+from filfl.config import dotted_keys
 from filfl.options import show
 from filfl.report.collect import Section
 from filfl.report.stored import StoredRun

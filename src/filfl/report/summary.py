@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from filfl.compare import Plan
-from filfl.config import Config
-from filfl.experiment import dotted_keys
+from filfl.config import dotted_keys, identity_of
 from filfl.report.curves import Series, thinned
 from filfl.report.figures import Drawn
 from filfl.report.statistics import ArmStatistics, Spread, Tested
@@ -86,9 +85,9 @@ def _spread(given: Mapping[str, Any]) -> Spread:
     return Spread(**{**given, "values": tuple(given["values"])})
 
 
-def facts_of(config: Config) -> dict[str, Any]:
+def facts_of(config: Mapping[str, Any]) -> dict[str, Any]:
     """The config of an arm: without what does not change the result, and what every seed has of its own."""
-    table = config.identity()
+    table = identity_of(config)
     return dotted_keys({key: value for key, value in table.items() if key not in ("name", "seed", "checkpoint")})
 
 

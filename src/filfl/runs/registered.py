@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from filfl.config import Config, name_of
+from filfl.config import Config
 from filfl.data import FederatedData
 from filfl.errors import RunError
+from filfl.plugins import name_of
 from filfl.runs.files import write_whole
 
 HEADER = ["id", "name", "num_train", "fault"]

@@ -28,9 +28,8 @@ import torch
 from torch import Tensor
 
 import filfl
-from filfl.config import Config
-from filfl.errors import ConfigError, RunError
-from filfl.experiment import dotted_keys
+from filfl.config import Config, dotted_keys, identity_of
+from filfl.errors import RunError
 from filfl.options import show
 from filfl.runs import checkpoint
 from filfl.runs.files import TEMPORARY, sha256, to_json, write_whole
@@ -219,8 +218,8 @@ def _newest_usable(store: RunStore, device: torch.device, say: Callable[[str], N
 
 def _same_config(path: Path, config: Config) -> None:
     try:
-        there = Config.from_table(tomllib.loads(path.read_text(encoding="utf-8"))).identity()
-    except (OSError, ValueError, ConfigError):
+        there = identity_of(tomllib.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError):
         raise RunError(f"{path} is damaged, so it cannot be told which run this is: choose another --out") from None
     here = config.identity()
     for key in sorted({*dotted_keys(here), *dotted_keys(there)}):

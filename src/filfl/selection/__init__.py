@@ -1,4 +1,4 @@
-"""Who is asked to train. A new selection is one file here and one line below."""
+"""Which clients train. To add a selection, add one file here and one line below."""
 
 from filfl.selection.base import Ask, Selection, Selects
 from filfl.selection.divfl import DivFL
@@ -14,4 +14,4 @@ SELECTIONS: dict[str, type[Selection]] = {
     "own": OwnSelection,
 }
 
-__all__ = ["SELECTIONS", "Ask", "Selection", "Selects"]
+__all__ = ["SELECTIONS", "Ask", "OwnSelection", "Selection", "Selects"]

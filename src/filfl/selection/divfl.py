@@ -1,4 +1,4 @@
-"""DivFL: diverse clients.
+"""DivFL: select diverse clients.
 
 Balakrishnan, Li, Zhou, Himayat, Smith, Bilmes: Diverse Client Selection for Federated Learning via Submodular
 Maximization. ICLR 2022.
@@ -6,7 +6,7 @@ Maximization. ICLR 2022.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
@@ -14,36 +14,48 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from filfl.availability.base import Ids
-from filfl.selection.base import Ask, Selection
+from filfl.selection.base import Ask, Memory, Selection
 from filfl.selection.facility_location import lazy_greedy
 
+if TYPE_CHECKING:
+    from filfl.config import Config
+
 COLUMNS = 1 << 18
-"""Numbers a client that are brought to float64 at a time, so that memory stays small beside the vectors."""
+"""How many numbers per client are converted to float64 at a time, to keep the extra memory small."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DivFL(Selection):
-    """The K whose gradients stand for everybody's: greedy facility location on ||g_k - g_i||.
-
-    `of = "gradients"` asks every client of the pool for its gradient at the current model. `of = "updates"` costs
-    no message: the server goes by how each client last changed the model, zero for one that has not trained.
-    `of = "predictions"`, for `filter.transport = "logits"`: by what the clients' models said to V when they were last
-    filtered, which costs no message either.
-    """
+    """The K clients whose gradients represent all the others: greedy facility location on ||g_k - g_i||."""
 
     of: Literal["gradients", "updates", "predictions"] = "gradients"
+    """The vectors that are compared. gradients: every client of the pool sends its gradient at the current model,
+    as large as the model. updates: the latest update of each client, zero for one that has not trained, at no extra
+    communication. predictions: the logits on V from the latest filter round, at no extra communication; for
+    filter.transport = "logits"."""
 
     @property
-    def wants_updates(self) -> bool:
-        return self.of == "updates"
+    def remembers(self) -> Memory | None:
+        return None if self.of == "gradients" else self.of
 
-    @property
-    def wants_predictions(self) -> bool:
-        return self.of == "predictions"
+    def problems(self, config: "Config") -> list[str]:
+        problems = super().problems(config)
+        by_logits = config.filter.transport == "logits" and config.filter.method is not None
+        if self.of == "gradients" and by_logits:
+            problems.append(
+                'selection.of = "gradients" makes every client of S^f upload a vector as large as the model, which '
+                'defeats filter.transport = "logits"; set selection.of to "predictions" or "updates"'
+            )
+        if self.of == "predictions" and not by_logits:
+            problems.append(
+                'selection.of = "predictions" needs the logits of filter rounds; set filter.transport to "logits", or '
+                'selection.of to "gradients" or "updates"'
+            )
+        return problems
 
     def __call__(self, pool: Ids, k: int, ask: Ask, rng: np.random.Generator) -> Sequence[int]:
         vectors: Mapping[int, Tensor] = getattr(ask, self.of)(pool)
-        # Shuffled, so that clients about whom the same is known (nothing, at first) are chosen by chance.
+        # Shuffled, so that ties are broken at random. At the start all updates are zero, so all clients tie.
         ids = [int(i) for i in rng.permutation(sorted(vectors))]
         if not ids:
             return []
@@ -51,12 +63,12 @@ class DivFL(Selection):
 
 
 def distances(vectors: Sequence[Tensor]) -> NDArray[np.float64]:
-    """All pairwise Euclidean distances, by one matrix product in float64."""
+    """All pairwise Euclidean distances, from one matrix product in float64."""
     n, d = len(vectors), len(vectors[0])
     gram = torch.zeros(n, n, dtype=torch.float64)
     for start in range(0, d, COLUMNS):
         columns = torch.stack([v[start : start + COLUMNS] for v in vectors]).double()
-        columns -= columns.mean(dim=0)  # distances stay, and near vectors keep their digits
+        columns -= columns.mean(dim=0)  # distances do not change, and close vectors lose fewer digits
         gram += (columns @ columns.T).cpu()
     squares = gram.diagonal()
     result = (squares[:, None] + squares[None, :] - 2 * gram).clamp(min=0).sqrt()

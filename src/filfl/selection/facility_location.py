@@ -1,4 +1,4 @@
-"""Facility location by lazy greedy: few that stand for all."""
+"""Facility location by lazy greedy: choose a few points that represent all."""
 
 import heapq
 
@@ -7,19 +7,20 @@ from numpy.typing import NDArray
 
 
 def gain(distances: NDArray[np.float64], nearest: NDArray[np.float64], i: int) -> float:
-    """How much sum_k min_{j in A} D[k, j] falls when i joins A; `nearest` is that minimum for every k.
+    """The decrease of sum_k min_{j in A} D[k, j] when i joins A. `nearest` holds that minimum for every k.
 
-    Every term, and so the rounded sum, can only fall as `nearest` falls: a gain from before is an upper bound.
+    No term, and so not the rounded sum either, increases as `nearest` decreases. An earlier gain is therefore an upper
+    bound.
     """
     return float(np.maximum(nearest - distances[:, i], 0.0).sum())
 
 
 def lazy_greedy(distances: NDArray[np.float64], k: int) -> list[int]:
-    """The k indices that greedily minimise sum_k min_{i in A} D[k, i]; of equals, the first.
+    """The k indices that greedily minimise sum_k min_{i in A} D[k, i]. Ties go to the first index.
 
-    Before the first choice everybody is as far away as the farthest pair. Exactly the choices of plain greedy,
-    which tries everyone in every step: a candidate whose gain, brought up to date, still beats all the upper
-    bounds needs no rival to be tried.
+    Before the first choice every distance to A counts as the largest pairwise distance. The choices equal those of
+    plain greedy, which evaluates every candidate in every step: if the updated gain of a candidate still exceeds all
+    upper bounds, no other candidate has to be evaluated.
     """
     n = len(distances)
     nearest = np.full(n, distances.max(initial=0.0))

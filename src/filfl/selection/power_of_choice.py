@@ -7,6 +7,7 @@ Strategies. 2020.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,16 +15,21 @@ from filfl.availability.base import Ids
 from filfl.options import Count
 from filfl.selection.base import Ask, Selection
 
+if TYPE_CHECKING:
+    from filfl.config import Config
+
 
 @dataclass(frozen=True, kw_only=True)
 class PowerOfChoice(Selection):
     """Of d candidates, drawn in proportion to their data, the K with the highest loss of the current model.
 
-    d = K is random selection in proportion to the data; d unset is the whole pool, the strongest bias. Of equal
-    losses the lower id is taken; a client whose loss is not a number comes last.
+    The loss is that of w_t on the client's validation data. Ties go to the lower id; clients whose loss is not a
+    number are chosen last.
     """
 
     d: Count | None = None
+    """The number of candidates, at least K. d = K is random selection in proportion to the data. Unset, every client
+    of the pool is a candidate, which is the strongest bias and what the paper's authors ran."""
 
     def __call__(self, pool: Ids, k: int, ask: Ask, rng: np.random.Generator) -> Sequence[int]:
         candidates = pool
@@ -33,3 +39,9 @@ class PowerOfChoice(Selection):
         losses = ask.losses(candidates)
         ranked = sorted(losses, key=lambda i: (math.isnan(losses[i]), -losses[i], i))
         return ranked[:k]
+
+    def problems(self, config: "Config") -> list[str]:
+        problems = super().problems(config)
+        if self.d is not None and self.d < self.k:
+            problems.append(f"selection.d must be at least selection.k = {self.k} (got {self.d})")
+        return problems

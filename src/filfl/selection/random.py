@@ -5,7 +5,6 @@ Li, Huang, Yang, Wang, Zhang: On the Convergence of FedAvg on Non-IID Data. ICLR
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from filfl.selection.base import Ask, Selection
 
 @dataclass(frozen=True, kw_only=True)
 class Random(Selection):
-    """K of the pool, uniformly, without replacement."""
+    """K clients of the pool, drawn uniformly without replacement."""
 
     def __call__(self, pool: Ids, k: int, ask: Ask, rng: np.random.Generator) -> Sequence[int]:
         return [int(i) for i in rng.choice(pool, size=min(k, len(pool)), replace=False)]
@@ -23,9 +22,11 @@ class Random(Selection):
 
 @dataclass(frozen=True, kw_only=True)
 class RandomWithReplacement(Selection):
-    """K uniform draws with replacement (the paper's Assumption 6): drawn twice, a client counts twice."""
+    """K uniform draws with replacement (the paper's Assumption 6). A client drawn twice counts twice."""
 
-    with_replacement: ClassVar[bool] = True
+    @property
+    def with_replacement(self) -> bool:
+        return True
 
     def __call__(self, pool: Ids, k: int, ask: Ask, rng: np.random.Generator) -> Sequence[int]:
         return [int(i) for i in rng.choice(pool, size=k, replace=True)]

@@ -6,15 +6,12 @@ from functools import partial
 
 from torch import Tensor
 
-from filfl.availability.redraw import Redraw
 from filfl.clients import Job, rehearsed_bytes, update_bytes
 from filfl.config import Config
 from filfl.cores import num_cores
 from filfl.data import FederatedData
 from filfl.evaluation import Loss, Samples
-from filfl.filtering import FILTERS, Filter
 from filfl.filtering.judges import JUDGES
-from filfl.selection import Selects
 from filfl.server import ByLogits, FilFL
 from filfl.simulation.executors import open_clients
 from filfl.simulation.inference import Inference, how_many
@@ -32,8 +29,6 @@ def open_server(
     loss: Loss,
     filter_set: Samples,
     *,
-    filter: Filter | None = None,
-    selection: Selects | None = None,
     objective: Callable[[Tensor], float] | None = None,
     say: Callable[[str], None] = print,
 ) -> Iterator[FilFL]:
@@ -54,13 +49,13 @@ def open_server(
             clients=RehearsingClients(learners, partial(says_to, inference)),
             layout=net.layout,
             availability=config.availability,
-            filter=filter or FILTERS.get(config.filter.name),
+            filter=config.filter.method,
             reward=make_reward(config.filter, inference, filter_set, loss),
             judge=JUDGES.get(config.filter.data),
             when=config.filter.when,
             h=config.filter.period,
             n=config.filter.cap,
-            selection=selection or config.selection,
+            selection=config.selection,
             K=config.selection.k,
             job=job,
             aggregation=config.aggregation,
@@ -74,7 +69,7 @@ def open_server(
 
 def more_by_logits(config: Config, data: FederatedData, layout: Layout, by: ByLogits) -> str | None:
     """A sentence where a filter round's clients would send more with logits than with models; None where not."""
-    present = config.availability.n if isinstance(config.availability, Redraw) else data.num_clients
+    present = config.availability.most_available(data.num_clients)
     n = min(present, config.filter.cap or present)
     m = min(config.filter.part or len(by.V), len(by.V))
     K = min(config.selection.k, n)

@@ -64,7 +64,7 @@ def open_clients(
         if len(bad := config.attack.bad(data.num_clients, config.seed)):
             clients = AttackedClients(clients, net.layout, config.attack, bad)
         if options.memory is not None:
-            clients = SpillingClients(clients, net.layout, options.memory * 1e9, options.half)
+            clients = SpillingClients(clients, net.layout, options.memory * 1e9)
         yield clients
 
 

@@ -11,16 +11,14 @@ from typing import Any
 import safetensors.torch
 from torch import nn
 
-from filfl.aggregation.flower import OfFlower
-from filfl.availability.connected import Connected
 from filfl.config import Config
-from filfl.data import FederatedData
+from filfl.data import Dataset, FederatedData
 from filfl.data.filter_file import with_filter_file
 from filfl.data.ridge import LeastSquares, Ridge, least_squares
-from filfl.errors import ConfigError, DataError, only_from_python, only_on_flower
+from filfl.errors import ConfigError, DataError
 from filfl.evaluation import Loss, Metric, accuracy, by_client, cross_entropy, mean_squared_error, score
-from filfl.experiment import Experiment, override
-from filfl.filtering import Filter
+from filfl.filtering import Filter, FilterFunction
+from filfl.models import Model
 from filfl.models.linear import Linear
 from filfl.runs import (
     Beginning,
@@ -37,8 +35,7 @@ from filfl.runs.files import to_json
 from filfl.runs.registered import Registered
 from filfl.runs.store import MODEL, TIMES, read_times
 from filfl.runs.summary import summarize
-from filfl.selection import Selects
-from filfl.selection.own import OwnSelection
+from filfl.selection import Selection, Selects
 from filfl.server import State
 from filfl.simulation.assembly import open_server
 from filfl.simulation.serial import samples_on
@@ -66,12 +63,12 @@ class Result:
 
 def simulate(
     config: Config | Mapping[str, Any] | str | Path,
-    data: FederatedData | None = None,
-    model: Callable[[], nn.Module] | None = None,
+    data: FederatedData | Dataset | None = None,
+    model: Callable[[], nn.Module] | Model | None = None,
     loss: Loss | None = None,
     metrics: Mapping[str, Metric] | None = None,
-    filter: Filter | None = None,
-    selection: Selects | None = None,
+    filter: FilterFunction | Filter | None = None,
+    selection: Selects | Selection | None = None,
     callbacks: Sequence[Callback | Follows] = (),
     *,
     out: str | Path | None = None,
@@ -95,23 +92,17 @@ def simulate(
         (whose own loss, metrics, filter and selection, if any, must be the same: that cannot be checked).
     say: takes the sentences that a person should read, such as a refused checkpoint.
     """
-    if data is not None and not isinstance(data, FederatedData):
-        raise DataError(
-            f"data must be FederatedData, as FederatedData.from_arrays(x, y, client_ids) makes it "
-            f"(got {type(data).__name__})"
-        )
     if resume and out is None:
         raise ConfigError("resume needs out: the directory of the run to go on with")
-    config = _config(config, data, model, filter, selection)
-    data = data.with_random_labels(config.data.noisy, config.seed) if data else config.data.load(config.seed)
+    config = Config.read(config).with_own(data=data, model=model, filter=filter, selection=selection)
+    config.require_objects()
+    data = config.data.load(config.seed)
     if config.filter.path is not None:
         data = with_filter_file(data, config.filter.path)
     config.check_against(data)
     device = pick_device(config.execution.device)
     with one_thread():
-        build = partial(
-            network, model or partial(config.model.build, data.sample_shape, data.classes), config.seed, device
-        )
+        build = partial(network, partial(config.model.build, data.sample_shape, data.classes), config.seed, device)
         net = build()
         start = State(net.weights())
         problem = _known_problem(config, data, say) if loss is None else None
@@ -151,8 +142,6 @@ def simulate(
             build,
             loss,
             filter_set,
-            filter=filter,
-            selection=selection,
             objective=(lambda w: problem.excess(w.cpu())) if problem else None,
             say=say,
         )
@@ -192,40 +181,6 @@ def _say_when_nobody_trains(say: Callable[[str], None]) -> Callback:
             say(f"round {record['round']}: every update was refused; client {k}: {reason}")
 
     return watch
-
-
-def _config(
-    config: object,
-    data: FederatedData | None,
-    model: Callable[[], nn.Module] | None,
-    filter: Filter | None,
-    selection: Selects | None,
-) -> Config:
-    """The config of the run, in which what is given from Python stands as such."""
-    own = {
-        "data.name": "arrays" if data is not None else None,
-        "model.name": "own" if model is not None else None,
-        "filter.name": "own" if filter is not None else None,
-        "selection.name": "own" if selection is not None else None,
-    }
-    changes = {key: name for key, name in own.items() if name}
-    if isinstance(config, Config):
-        made = Experiment(config.table()).config(changes)
-    elif isinstance(config, Mapping) and all(isinstance(key, str) for key in config):
-        made = Experiment(override({}, config)).config(changes)
-    elif not isinstance(config, str | Path):
-        raise ConfigError(f"config must be a Config, a table of keys or the path of a TOML file (got {config!r})")
-    else:
-        made = Experiment.load(config).config(changes)
-    if isinstance(made.availability, Connected):
-        raise only_on_flower("availability.name", "connected")
-    if isinstance(made.aggregation, OfFlower):
-        raise only_on_flower("aggregation.name", "flower")
-    if made.filter.name == "own" and filter is None:
-        raise only_from_python("filter.name", "own", "filter")
-    if isinstance(made.selection, OwnSelection) and selection is None:
-        raise only_from_python("selection.name", "own", "selection")
-    return made
 
 
 def _fingerprint(config: Config, data: FederatedData, net: FlatModel, start: Weights) -> str:

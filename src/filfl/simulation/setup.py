@@ -59,8 +59,6 @@ def one_thread() -> Iterator[None]:
 def network(make: Callable[[], nn.Module], seed: int, device: torch.device) -> FlatModel:
     """The network with its initial weights w_1, which depend on the seed alone."""
     with torch_seeded(stream(seed, SETUP, "initial-weights"), device):
-        if isinstance(make, nn.Module):
-            raise PluginError("model must be a function that makes a new module: write model=lambda: nn.Linear(8, 3)")
         try:
             module = make()
         except (RuntimeError, MemoryError, TypeError, ValueError) as error:

@@ -21,17 +21,16 @@ class SpillingClients(Forwarding):
     the file's pages as they are needed and drops them when memory is short.
     """
 
-    def __init__(self, clients: Learners, layout: Layout, most_bytes: float, half: bool) -> None:
+    def __init__(self, clients: Learners, layout: Layout, most_bytes: float) -> None:
         super().__init__(clients)
         self._layout = layout
         self._at_a_time = max(1, int(most_bytes // (layout.num_floats * layout.dtype.itemsize)))
-        self._half = half
 
     def train(self, ids: Sequence[int], weights: Weights, job: Job) -> dict[int, Update | Failure]:
         cohort = list(ids)
         if len(cohort) <= self._at_a_time:
             return self._clients.train(cohort, weights, job)
-        rows = mapped(len(cohort), self._layout.num_floats, torch.float16 if self._half else self._layout.dtype)
+        rows = mapped(len(cohort), self._layout.num_floats, self._layout.dtype)
         answers: dict[int, Update | Failure] = {}
         for start in range(0, len(cohort), self._at_a_time):
             part = cohort[start : start + self._at_a_time]
@@ -43,7 +42,7 @@ class SpillingClients(Forwarding):
         assert isinstance(update.weights, Weights)
         row.copy_(update.weights.vector)
         kept = Weights(row, update.weights.integers.clone())
-        return Update(kept, update.num_examples, update.train_loss, half=self._half)
+        return Update(kept, update.num_examples, update.train_loss)
 
 
 def mapped(n: int, d: int, dtype: torch.dtype) -> Tensor:

@@ -10,9 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-from filfl.config import Config
+from filfl.config import Config, dotted_keys
 from filfl.errors import ConfigError
-from filfl.experiment import dotted_keys
 from filfl.runs.files import to_json, write_whole
 from filfl.runs.follow import Beginning, Callback
 
