@@ -144,7 +144,7 @@ def test_data_shows_numbers_and_a_picture(filfl, folder: Path) -> None:
     assert re.search(r"clients +12 \(3 with random labels\)", shown)
     assert re.search(r"filtering set +143 samples", shown) and re.search(r"test set +359 samples", shown)
     assert (folder / "p.png").read_bytes().startswith(b"\x89PNG")
-    assert "error: data.path: there is no nowhere" in filfl("data", "femnist", "--path", "nowhere", code=1)
+    assert "error: data.path: nowhere does not exist" in filfl("data", "femnist", "--path", "nowhere", code=1)
     assert "error: data.name must be one of" in filfl("data", "nothing", code=2)
 
 
