@@ -133,8 +133,8 @@ def test_in_a_terminal_there_is_a_bar(folder: Path, environment: dict[str, str])
 def test_resume_on_a_finished_run_says_so(filfl) -> None:
     filfl("run", "tiny.toml", "--out", "here")
     assert "finished already" in filfl("run", "tiny.toml", "--out", "here", "--resume")
-    assert "error: here already holds a run: add --resume" in filfl("run", "tiny.toml", "--out", "here", code=1)
-    assert "error: here holds a run with another config (seed" in filfl(
+    assert "error: here already contains a run; add --resume" in filfl("run", "tiny.toml", "--out", "here", code=1)
+    assert "error: here contains a run with another config (seed" in filfl(
         "run", "tiny.toml", "--out", "here", "--resume", "--set", "seed=3", code=1
     )
 
