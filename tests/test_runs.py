@@ -161,7 +161,7 @@ def test_a_checkpoint_stores_the_complete_state(tmp_path: Path) -> None:
         memory={"velocity": vector * 2},
         latest={3: vector * 3, 11: vector * 4},
     )
-    checkpoint.save(tmp_path, checkpoint.Saved(6, state, 10, "abc"), "run")
+    checkpoint.save(tmp_path, checkpoint.Checkpoint(6, state, 10, "abc"), "run")
     back = checkpoint.load(tmp_path, 6, "run", torch.device("cpu"))
     assert (back.t, back.records_bytes, back.records_sha256, back.state.S_f) == (6, 10, "abc", (2, 3))
     assert torch.equal(back.state.w.vector, vector) and back.state.w.integers.tolist() == [2**40, 7]
@@ -191,7 +191,7 @@ def test_a_checkpoint_with_invalid_values_is_refused_even_if_its_hash_is_right(
     change: dict[str, Any], tmp_path: Path
 ) -> None:
     state = State(Weights(torch.ones(2), torch.zeros(0, dtype=torch.int64)))
-    checkpoint.save(tmp_path, checkpoint.Saved(4, state, 0, ""), "run")
+    checkpoint.save(tmp_path, checkpoint.Checkpoint(4, state, 0, ""), "run")
     path = tmp_path / "round-000004.json"
     metadata = {**json.loads(path.read_text()), **change}
     del metadata["sha256"]

@@ -165,34 +165,25 @@ class FederatedData:
         cuts = np.stack([tested, tested + filtered, tested + filtered + validated])
         owners = np.repeat(np.arange(len(names)), counts)
         kind = (np.arange(len(owners)) - starts[owners] >= cuts[:, owners]).sum(axis=0)
-        parts = {"test": shuffled[kind == 0], "filtering": shuffled[kind == 1]}
         kept = kind >= 2
         order = shuffled[kept][np.argsort(2 * owners[kept] - kind[kept], kind="stable")]
         sizes = counts - tested - filtered
         offsets = np.concatenate([[0], np.cumsum(sizes)])
 
-        def own_or_cut(which: str, given: float | Pair | Owned) -> tuple[Array, Array]:
-            if not isinstance(given, tuple | list):
-                return x[parts[which]], y[parts[which]]
-            if len(given) not in ((2, 3) if which == "test" else (2,)):
-                raise DataError(f"{which} must be a share or arrays (x, y) (got {len(given)} arrays)")
-            own_x, own_y = as_inputs(f"{which} x", given[0]), as_targets(f"{which} y", given[1])
-            if own_x.shape[1:] != x.shape[1:] or own_x.dtype != x.dtype or own_y.dtype != y.dtype:
-                raise DataError(
-                    f"{which} samples are {own_x.dtype}{list(own_x.shape[1:])} with {own_y.dtype} targets, "
-                    f"but those of the clients are {x.dtype}{list(x.shape[1:])} with {y.dtype} targets"
-                )
-            if len(own_x) != len(own_y):
-                raise DataError(f"{which} x and y must have the same length (got {len(own_x)} and {len(own_y)})")
-            return own_x, own_y
-
-        test_x, test_y = own_or_cut("test", test)
-        filter_x, filter_y = own_or_cut("filtering", filtering)
-        if len(test_x) == 0:
-            raise DataError("the test set is empty; raise the share `test`, or set test to arrays (x, y)")
+        test_x, test_y = x[shuffled[kind == 0]], y[shuffled[kind == 0]]
+        filter_x, filter_y = x[shuffled[kind == 1]], y[shuffled[kind == 1]]
         test_clients = owners[kind == 0]
         if isinstance(test, tuple | list):
+            if len(test) not in (2, 3):
+                raise DataError(f"test must be a share, (x, y) or (x, y, client_ids) (got {len(test)} arrays)")
+            test_x, test_y = samples_like("test", test[0], test[1], x, y)
             test_clients = _indices(names, test[2], len(test_y)) if len(test) == 3 else np.full(len(test_y), -1)
+        if isinstance(filtering, tuple | list):
+            if len(filtering) != 2:
+                raise DataError(f"filtering must be a share or (x, y) (got {len(filtering)} arrays)")
+            filter_x, filter_y = samples_like("filtering", *filtering, x, y)
+        if len(test_x) == 0:
+            raise DataError("the test set is empty; raise the share `test`, or set test to arrays (x, y)")
         all_targets = np.concatenate([y, test_y, filter_y])
         return cls(
             x=np.ascontiguousarray(x[order]),
@@ -259,6 +250,19 @@ def _owners(client_ids: ArrayLike) -> Array:
     if owners.dtype.kind not in "iuUSb":
         raise DataError(f"client_ids must be integers or names (got {owners.dtype})")
     return owners
+
+
+def samples_like(name: str, own_x: ArrayLike, own_y: ArrayLike, x: Array, y: Array) -> tuple[Array, Array]:
+    """Convert samples and check that they have the shape and dtypes of the clients' `x` and `y`."""
+    own_x, own_y = as_inputs(f"{name} x", own_x), as_targets(f"{name} y", own_y)
+    if own_x.shape[1:] != x.shape[1:] or own_x.dtype != x.dtype or own_y.dtype != y.dtype:
+        raise DataError(
+            f"{name} samples are {own_x.dtype}{list(own_x.shape[1:])} with {own_y.dtype} targets, "
+            f"but those of the clients are {x.dtype}{list(x.shape[1:])} with {y.dtype} targets"
+        )
+    if len(own_x) != len(own_y):
+        raise DataError(f"{name} x and y must have the same length (got {len(own_x)} and {len(own_y)})")
+    return own_x, own_y
 
 
 def as_inputs(name: str, values: ArrayLike) -> Array:

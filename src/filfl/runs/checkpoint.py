@@ -29,7 +29,7 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True)
-class Saved:
+class Checkpoint:
     """The state after round t, and the size and hash of the records up to that round."""
 
     t: int
@@ -38,7 +38,7 @@ class Saved:
     records_sha256: str
 
 
-def save(folder: Path, saved: Saved, fingerprint: str) -> None:
+def save(folder: Path, saved: Checkpoint, fingerprint: str) -> None:
     """Write a checkpoint. `fingerprint` identifies the run."""
     state = saved.state
     tensors = {"w.vector": state.w.vector, "w.integers": state.w.integers}
@@ -64,7 +64,7 @@ def save(folder: Path, saved: Saved, fingerprint: str) -> None:
     write_whole(metadata_path, to_json(metadata).encode())
 
 
-def load(folder: Path, t: int, fingerprint: str, device: torch.device) -> Saved:
+def load(folder: Path, t: int, fingerprint: str, device: torch.device) -> Checkpoint:
     """Read the checkpoint of round t. Whatever the files contain, no other exception than `Refused` is raised."""
     try:
         return _load(folder, t, fingerprint, device)
@@ -72,7 +72,7 @@ def load(folder: Path, t: int, fingerprint: str, device: torch.device) -> Saved:
         raise Refused(f"{_paths(folder, t)[1].name} was changed or truncated ({type(error).__name__})") from None
 
 
-def _load(folder: Path, t: int, fingerprint: str, device: torch.device) -> Saved:
+def _load(folder: Path, t: int, fingerprint: str, device: torch.device) -> Checkpoint:
     tensors_path, metadata_path = _paths(folder, t)
     try:
         metadata = json.loads(metadata_path.read_bytes())
@@ -106,7 +106,7 @@ def _load(folder: Path, t: int, fingerprint: str, device: torch.device) -> Saved
         latest={int(k): value for k, value in _named(tensors, "latest.").items()},
         handed=Handed(metadata["V"], _ids(tensors["handed.to"])),
     )
-    return Saved(t, state, int(metadata["records_bytes"]), str(metadata["records_sha256"]))
+    return Checkpoint(t, state, int(metadata["records_bytes"]), str(metadata["records_sha256"]))
 
 
 def rounds_saved(folder: Path) -> list[int]:

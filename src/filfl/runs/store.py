@@ -84,7 +84,7 @@ class RunStore:
         assert self._records_file is not None
         with _writing(self.directory):
             os.fsync(self._records_file.fileno())
-        saved = checkpoint.Saved(t, state, self._records_bytes, self._records_hash.hexdigest())
+        saved = checkpoint.Checkpoint(t, state, self._records_bytes, self._records_hash.hexdigest())
         checkpoint.save(self.checkpoints, saved, self.fingerprint)
         for old in checkpoint.rounds_saved(self.checkpoints)[self.config.checkpoint.keep :]:
             checkpoint.remove(self.checkpoints, old)
@@ -199,7 +199,7 @@ def _prepare(store: RunStore, device: torch.device, resume: bool, say: Callable[
             checkpoint.remove(store.checkpoints, t)
 
 
-def _newest_usable(store: RunStore, device: torch.device, say: Callable[[str], None]) -> checkpoint.Saved | None:
+def _newest_usable(store: RunStore, device: torch.device, say: Callable[[str], None]) -> checkpoint.Checkpoint | None:
     """The newest checkpoint that is undamaged, belongs to this run, and has its records in rounds.jsonl."""
     path = store.directory / RECORDS
     records = path.read_bytes() if path.exists() else b""
