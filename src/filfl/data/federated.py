@@ -22,9 +22,8 @@ Owned = tuple[ArrayLike, ArrayLike, ArrayLike]
 class FederatedData:
     """The samples of the clients, the server's filtering set and the global test set.
 
-    The samples of client k are `x[offsets[k]:offsets[k + 1]]`. Those before `train_ends[k]` are training samples, the
-    rest are validation samples. Images are uint8 and become `x * scale + shift` in the batch; other integers are
-    tokens.
+    The samples of client k are `x[offsets[k]:offsets[k + 1]]`: training samples up to `train_ends[k]`, then validation
+    samples. Images are uint8 and become `x * scale + shift` in the batch; other integers are tokens.
     """
 
     x: Array
@@ -106,9 +105,8 @@ class FederatedData:
                 return ", ".join(f"{name} has {lengths.get(name, 'no')}" for name in group) + " entries"
         if lengths["offsets"] != lengths["train_ends"] + 1:
             return f"offsets must have {lengths['train_ends'] + 1} entries (got {lengths['offsets']})"
-        start, stop = self.offsets[:-1], self.offsets[1:]
         covers_all = self.offsets[0] == 0 and self.offsets[-1] == lengths["x"]
-        if not covers_all or (start > self.train_ends).any() or (self.train_ends > stop).any():
+        if not covers_all or (self.offsets[:-1] > self.train_ends).any() or (self.train_ends > self.offsets[1:]).any():
             return f"offsets and train_ends do not split the {lengths['x']} samples into clients"
         return None
 
@@ -167,21 +165,16 @@ class FederatedData:
         kind = (np.arange(len(owners)) - starts[owners] >= cuts[:, owners]).sum(axis=0)
         kept = kind >= 2
         order = shuffled[kept][np.argsort(2 * owners[kept] - kind[kept], kind="stable")]
-        sizes = counts - tested - filtered
-        offsets = np.concatenate([[0], np.cumsum(sizes)])
+        offsets = np.concatenate([[0], np.cumsum(counts - tested - filtered)])
 
         test_x, test_y = x[shuffled[kind == 0]], y[shuffled[kind == 0]]
         filter_x, filter_y = x[shuffled[kind == 1]], y[shuffled[kind == 1]]
         test_clients = owners[kind == 0]
         if isinstance(test, tuple | list):
-            if len(test) not in (2, 3):
-                raise DataError(f"test must be a share, (x, y) or (x, y, client_ids) (got {len(test)} arrays)")
-            test_x, test_y = samples_like("test", test[0], test[1], x, y)
+            test_x, test_y = samples_like("test", test[:2] if len(test) == 3 else test, x, y)
             test_clients = _indices(names, test[2], len(test_y)) if len(test) == 3 else np.full(len(test_y), -1)
         if isinstance(filtering, tuple | list):
-            if len(filtering) != 2:
-                raise DataError(f"filtering must be a share or (x, y) (got {len(filtering)} arrays)")
-            filter_x, filter_y = samples_like("filtering", *filtering, x, y)
+            filter_x, filter_y = samples_like("filtering", filtering, x, y)
         if len(test_x) == 0:
             raise DataError("the test set is empty; raise the share `test`, or set test to arrays (x, y)")
         all_targets = np.concatenate([y, test_y, filter_y])
@@ -252,9 +245,11 @@ def _owners(client_ids: ArrayLike) -> Array:
     return owners
 
 
-def samples_like(name: str, own_x: ArrayLike, own_y: ArrayLike, x: Array, y: Array) -> tuple[Array, Array]:
+def samples_like(name: str, given: Pair, x: Array, y: Array) -> tuple[Array, Array]:
     """Convert samples and check that they have the shape and dtypes of the clients' `x` and `y`."""
-    own_x, own_y = as_inputs(f"{name} x", own_x), as_targets(f"{name} y", own_y)
+    if len(given) != 2:
+        raise DataError(f"{name} must be a share or arrays (x, y) (got {len(given)} arrays)")
+    own_x, own_y = as_inputs(f"{name} x", given[0]), as_targets(f"{name} y", given[1])
     if own_x.shape[1:] != x.shape[1:] or own_x.dtype != x.dtype or own_y.dtype != y.dtype:
         raise DataError(
             f"{name} samples are {own_x.dtype}{list(own_x.shape[1:])} with {own_y.dtype} targets, "

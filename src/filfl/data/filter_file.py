@@ -19,7 +19,7 @@ def with_filter_file(data: FederatedData, path: str) -> FederatedData:
         arrays = {"x": rows[:, :WINDOW], "y": rows[:, WINDOW]}
     else:
         arrays = read_npz(source, ("x", "y"), key="filter.path")
-    x, y = samples_like(f"filter.path: {source}:", arrays["x"], arrays["y"], data.x, data.y)
+    x, y = samples_like(f"filter.path: {source}:", (arrays["x"], arrays["y"]), data.x, data.y)
     if data.classes and y.size and y.max() >= data.classes:
         raise DataError(f"filter.path: labels of {source} must be between 0 and {data.classes - 1} (got {y.max()})")
     return replace(data, filter_x=x, filter_y=y)
