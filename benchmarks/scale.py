@@ -24,7 +24,7 @@ import numpy as np
 
 from federation import federation
 from filfl import FederatedData
-from filfl.data.folder import FACTS
+from filfl.data.folder import METADATA
 from filfl.models.mlp import MLP
 
 FEW, MANY = 10**4, 10**6
@@ -40,7 +40,7 @@ def problem(num_clients: int, folder: Path) -> FederatedData:
     small = FederatedData.from_arrays(nobody, [9], [0], test=(nobody, [0]), filtering=(nobody, [0]), validation=0.0)
     small.save(folder)
     offsets = np.arange(num_clients + 1) * SAMPLES
-    facts = json.loads((folder / FACTS).read_text())
+    facts = json.loads((folder / METADATA).read_text())
     for name, shape in {"x": (num_clients * SAMPLES, 784), "y": (num_clients * SAMPLES,)}.items():
         np.lib.format.open_memmap(folder / f"{name}.npy", "w+", getattr(small, name).dtype, shape).flush()
     np.save(folder / "offsets.npy", offsets)
@@ -50,7 +50,7 @@ def problem(num_clients: int, folder: Path) -> FederatedData:
     for name, noted in facts["arrays"].items():
         status = (folder / f"{name}.npy").stat()
         noted |= {"size": status.st_size, "changed": status.st_mtime_ns}
-    (folder / FACTS).write_text(json.dumps(facts))
+    (folder / METADATA).write_text(json.dumps(facts))
     return FederatedData.open(folder)
 
 

@@ -1,4 +1,4 @@
-"""The accuracy as clients see it."""
+"""Metrics per client: the mean accuracy over clients, and over the worst tenth of them."""
 
 from pathlib import Path
 
@@ -13,8 +13,8 @@ from filfl.data.mnist5k import Mnist5k
 from filfl.evaluation import accuracy, by_client
 
 
-def test_by_hand() -> None:
-    # Client 0 is right 1 of 2 times, client 4 always, client 7 never; the last sample is nobody's.
+def test_values_worked_out_by_hand() -> None:
+    # Accuracy of client 0: 1 of 2 samples, of client 4: 1, of client 7: 0. The last sample has no client.
     metrics = by_client(np.array([0, 4, 7, 0, 4, 4, -1]))
     targets = torch.zeros(7, dtype=torch.int64)
     outputs = torch.tensor([[1.0, 0], [1, 0], [0, 1], [0, 1], [1, 0], [1, 0], [1, 0]])
@@ -22,8 +22,8 @@ def test_by_hand() -> None:
     assert metrics["worst_tenth"](outputs, targets) == 0.0, "one of three clients"
 
 
-def test_a_tenth_of_the_clients_is_rounded_down_but_at_least_one() -> None:
-    # Client k is right in k of its 30 samples.
+def test_the_worst_tenth_is_rounded_down_to_at_least_one_client() -> None:
+    # Client k classifies k of its 30 samples correctly.
     for clients, worst in {1: [0], 9: [0], 19: [0], 20: [0, 1], 30: [0, 1, 2]}.items():
         owners = np.repeat(np.arange(clients), 30)
         right = torch.arange(30).repeat(clients) < torch.from_numpy(owners)
@@ -37,7 +37,7 @@ samples = st.lists(st.tuples(st.integers(-1, 12), st.booleans()), min_size=1, ma
 
 
 @given(samples)
-def test_the_worst_are_not_better_than_the_mean(made: list[tuple[int, bool]]) -> None:
+def test_the_worst_tenth_is_at_most_the_mean(made: list[tuple[int, bool]]) -> None:
     owners = np.array([owner for owner, _ in made])
     right = torch.tensor([ok for _, ok in made])
     outputs, targets = torch.stack([right, ~right], dim=1).float(), torch.zeros(len(made), dtype=torch.int64)
@@ -50,14 +50,14 @@ def test_the_worst_are_not_better_than_the_mean(made: list[tuple[int, bool]]) ->
         assert min(expected) - 1e-9 <= worst <= mean + 1e-9
 
 
-def test_where_every_client_has_as_many_samples_the_mean_is_the_accuracy() -> None:
+def test_with_equal_numbers_of_samples_the_mean_is_the_accuracy() -> None:
     rng = np.random.default_rng(0)
     outputs, targets = torch.from_numpy(rng.normal(size=(60, 4))), torch.from_numpy(rng.integers(4, size=60))
     mean = by_client(np.arange(60) % 12)["client_accuracy"](outputs, targets)
     assert mean == pytest.approx(accuracy(outputs, targets))
 
 
-def test_records_have_it_where_test_samples_have_owners(blobs: filfl.FederatedData, tmp_path: Path) -> None:
+def test_records_have_the_metrics_if_test_samples_have_clients(blobs: filfl.FederatedData, tmp_path: Path) -> None:
     config = {"rounds": 3, "selection.k": 2, "evaluate.every": 2}
     result = filfl.simulate(config, blobs)
     untested, *tested = (record["metrics"] for record in result.records)
@@ -69,10 +69,10 @@ def test_records_have_it_where_test_samples_have_owners(blobs: filfl.FederatedDa
     assert tested[-1]["client_accuracy"] == pytest.approx(np.mean(each)) and tested[-1]["worst_tenth"] == each[0]
     blobs.save(tmp_path / "blobs")
     mapped = filfl.simulate(config, filfl.FederatedData.open(tmp_path / "blobs"))
-    assert mapped.records == result.records, "whose they are is kept in the folder"
+    assert mapped.records == result.records, "a saved folder keeps the clients of the test samples"
 
 
-def test_a_pooled_test_set_and_own_metrics_have_none(blobs: filfl.FederatedData) -> None:
+def test_a_pooled_test_set_and_custom_metrics_have_no_metrics_per_client(blobs: filfl.FederatedData) -> None:
     assert (Mnist5k(clients=10).load(0).test_clients == -1).all() and by_client(np.full(3, -1)) == {}
     own = filfl.simulate({"rounds": 1, "selection.k": 2}, blobs, metrics={"own": accuracy})
     assert own.records[0]["metrics"].keys() == {"own"}

@@ -133,8 +133,8 @@ def test_in_a_terminal_there_is_a_bar(folder: Path, environment: dict[str, str])
 def test_resume_on_a_finished_run_says_so(filfl) -> None:
     filfl("run", "tiny.toml", "--out", "here")
     assert "finished already" in filfl("run", "tiny.toml", "--out", "here", "--resume")
-    assert "error: here already holds a run: add --resume" in filfl("run", "tiny.toml", "--out", "here", code=1)
-    assert "error: here holds a run with another config (seed" in filfl(
+    assert "error: here already contains a run; add --resume" in filfl("run", "tiny.toml", "--out", "here", code=1)
+    assert "error: here contains a run with another config (seed" in filfl(
         "run", "tiny.toml", "--out", "here", "--resume", "--set", "seed=3", code=1
     )
 
@@ -144,7 +144,7 @@ def test_data_shows_numbers_and_a_picture(filfl, folder: Path) -> None:
     assert re.search(r"clients +12 \(3 with random labels\)", shown)
     assert re.search(r"filtering set +143 samples", shown) and re.search(r"test set +359 samples", shown)
     assert (folder / "p.png").read_bytes().startswith(b"\x89PNG")
-    assert "error: data.path: there is no nowhere" in filfl("data", "femnist", "--path", "nowhere", code=1)
+    assert "error: data.path: nowhere does not exist" in filfl("data", "femnist", "--path", "nowhere", code=1)
     assert "error: data.name must be one of" in filfl("data", "nothing", code=2)
 
 

@@ -1,6 +1,8 @@
-"""Federated data: nobody's samples are lost, doubled or mixed up."""
+"""Federated data: no sample is lost, duplicated or given to another client."""
 
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from filfl import FederatedData
+from filfl.data.cache import cache_folder
 from filfl.data.digits import Digits
 from filfl.data.federated import floored
 from filfl.data.mnist5k import Mnist5k
@@ -18,13 +21,13 @@ sizes = st.integers(1, 30)
 
 
 @given(st.lists(sizes, min_size=1, max_size=8), st.sampled_from([0.0, 0.1, 0.4]), st.integers(0, 5))
-def test_from_arrays_puts_every_sample_in_one_place(counts: list[int], share: float, seed: int) -> None:
+def test_from_arrays_puts_every_sample_in_exactly_one_part(counts: list[int], share: float, seed: int) -> None:
     owners = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(counts)), counts))
     x = np.arange(len(owners), dtype=np.float32)[:, None]
     test = (np.zeros((1, 1), dtype=np.float32), [0])
     data = FederatedData.from_arrays(x, owners % 2, owners, test=test, filtering=share, validation=share, seed=seed)
-    places = np.concatenate([data.x[:, 0], data.filter_x[:, 0]]).astype(int)
-    assert sorted(places) == list(range(len(owners)))
+    samples = np.concatenate([data.x[:, 0], data.filter_x[:, 0]]).astype(int)
+    assert sorted(samples) == list(range(len(owners)))
     for k, count in enumerate(counts):
         mine = data.x[data.offsets[k] : data.offsets[k + 1], 0].astype(int)
         assert (owners[mine] == k).all()
@@ -36,7 +39,7 @@ def test_from_arrays_puts_every_sample_in_one_place(counts: list[int], share: fl
     assert (data.y == owners[index] % 2).all()
 
 
-def test_test_samples_keep_their_clients() -> None:
+def test_test_samples_cut_from_clients_keep_their_client() -> None:
     owners = np.repeat(["ann", "bob", "cy"], [10, 20, 5])
     data = FederatedData.from_arrays(np.arange(35.0)[:, None], np.zeros(35, dtype=int), owners, test=0.2)
     assert data.names.tolist() == ["ann", "bob", "cy"]
@@ -44,18 +47,18 @@ def test_test_samples_keep_their_clients() -> None:
     assert (owners[data.test_x[:, 0].astype(int)] == data.names[data.test_clients]).all()
 
 
-def test_test_samples_given_with_their_clients() -> None:
+def test_test_samples_given_with_client_ids_keep_their_client() -> None:
     x = np.arange(6.0)[:, None]
     data = FederatedData.from_arrays(x, [0] * 6, list("aabbcc"), test=(x[:3], [0, 0, 0], ["c", "x", "a"]))
     assert data.test_clients.tolist() == [2, -1, 0]
 
 
-def test_shares_are_floored_as_people_do() -> None:
+def test_shares_are_rounded_down_without_floating_point_errors() -> None:
     assert floored(0.29, 100) == 29 and floored(0.2, 9) == 1 and floored(0.05, 60) == 3 and floored(0.1, 9) == 0
 
 
 @given(st.integers(1, 12), st.integers(1, 4), st.integers(0, 100), st.sampled_from([0.01, 0.5, 100.0]))
-def test_partitions_deal_every_sample_once_and_nobody_goes_short(
+def test_partitions_give_every_sample_to_one_client_and_every_client_min_size(
     clients: int, min_size: int, seed: int, alpha: float
 ) -> None:
     labels = np.random.default_rng(seed).integers(4, size=60)
@@ -69,27 +72,27 @@ def test_partitions_deal_every_sample_once_and_nobody_goes_short(
         assert min(map(len, parts)) >= min_size
 
 
-def test_alpha_is_heterogeneity_and_one_shard_is_about_one_class() -> None:
+def test_small_alpha_is_heterogeneous_and_one_shard_is_one_class() -> None:
     labels = np.repeat(np.arange(10), 200)
 
-    def classes_a_client(parts: list[np.ndarray]) -> float:
+    def classes_per_client(parts: list[np.ndarray]) -> float:
         return float(np.mean([len(np.unique(labels[part])) for part in parts]))
 
     def rng() -> np.random.Generator:
         return np.random.default_rng(0)
 
-    uneven = classes_a_client(dirichlet(labels, 20, 5, rng(), alpha=0.1))
-    even = classes_a_client(dirichlet(labels, 20, 5, rng(), alpha=100.0))
+    uneven = classes_per_client(dirichlet(labels, 20, 5, rng(), alpha=0.1))
+    even = classes_per_client(dirichlet(labels, 20, 5, rng(), alpha=100.0))
     assert uneven < 5 < 9.5 < even
-    assert classes_a_client(shards(labels, 20, 5, rng(), shards_each=1)) == 1
+    assert classes_per_client(shards(labels, 20, 5, rng(), shards_each=1)) == 1
 
 
-def test_too_many_clients_are_refused_with_the_number_that_fits() -> None:
+def test_too_many_clients_are_refused_with_the_largest_possible_number() -> None:
     with pytest.raises(DataError, match=r"5000 clients cannot have data.min_size = 10 .* at most 129 clients can"):
         Digits(clients=5000).load(0)
 
 
-def test_random_labels_touch_the_noisy_clients_only() -> None:
+def test_only_noisy_clients_have_random_labels() -> None:
     clean, noisy = Digits(clients=20).load(3), Digits(clients=20, noisy=0.3).load(3)
     assert noisy.noisy.sum() == 6
     for k in range(20):
@@ -99,19 +102,19 @@ def test_random_labels_touch_the_noisy_clients_only() -> None:
     validation = np.concatenate(
         [np.arange(noisy.train_ends[k], noisy.offsets[k + 1]) for k in np.flatnonzero(noisy.noisy)]
     )
-    assert (clean.y[validation] == noisy.y[validation]).mean() < 0.5, "a noisy client's validation labels are noisy too"
+    assert (clean.y[validation] == noisy.y[validation]).mean() < 0.5, "validation labels are random too"
     for name in ("x", "filter_x", "filter_y", "test_x", "test_y", "offsets", "train_ends"):
         assert np.array_equal(getattr(clean, name), getattr(noisy, name)), name
     assert clean.fingerprint() != noisy.fingerprint()
 
 
-def test_seeds_split_differently_and_one_seed_the_same() -> None:
+def test_the_split_depends_on_the_seed_only() -> None:
     assert Digits().load(0).fingerprint() == Digits().load(0).fingerprint() != Digits().load(1).fingerprint()
     data = Digits().load(0)
     assert replace(data, y=data.y[::-1]).fingerprint() != data.fingerprint()
 
 
-def test_filter_size_takes_m_of_the_servers_samples() -> None:
+def test_filter_size_keeps_m_of_the_servers_samples() -> None:
     data = Digits().load(0)
     smaller = data.with_filter_size(17, seed=0)
     assert len(smaller.filter_y) == 17
@@ -120,7 +123,7 @@ def test_filter_size_takes_m_of_the_servers_samples() -> None:
     assert data.with_filter_size(None, seed=0) is data
 
 
-def test_embedded_data_is_what_it_says() -> None:
+def test_sizes_of_the_datasets_without_download() -> None:
     digits, mnist = Digits().load(0), Mnist5k(clients=50).load(0)
     assert digits.sample_shape == (1, 8, 8) and mnist.sample_shape == (1, 28, 28)
     assert len(digits.y) + len(digits.filter_y) + len(digits.test_y) == 1797
@@ -133,29 +136,42 @@ def test_embedded_data_is_what_it_says() -> None:
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ({"x": [[1.0], [2.0]]}, "must have one length"),
-        ({"x": [[1.0], [np.nan], [3.0], [4.0]]}, "not finite in 1 samples, first in sample 1"),
-        ({"y": [0, 1, -1, 0]}, "label -1"),
-        ({"y": [0.0, 1.0, np.inf, 0.0]}, "targets that are not finite"),
-        ({"y": ["a", "b", "c", "d"]}, "must hold numbers"),
-        ({"x": [[1.0], [2.0, 3.0], [4.0], [5.0]]}, "cannot be made an array"),
-        ({"client_ids": [[0, 0, 1, 1]] * 4}, "one client a sample"),
-        ({"client_ids": 3}, "one client a sample"),
-        ({"client_ids": [0, None, 1, 1]}, "whole numbers or names"),
-        ({"client_ids": [0.0, 0.5, 1.0, 1.0]}, "whole numbers or names"),
+        ({"x": [[1.0], [2.0]]}, "x, y and client_ids must have the same length"),
+        (
+            {"x": [[1.0], [np.nan], [3.0], [4.0]]},
+            r"must be finite \(got other values in 1 samples, first in sample 1",
+        ),
+        ({"y": [0, 1, -1, 0]}, r"must have labels 0, 1, 2, ... \(got -1\)"),
+        ({"y": [0.0, 1.0, np.inf, 0.0]}, "y must be finite"),
+        ({"y": ["a", "b", "c", "d"]}, "must be numbers"),
+        ({"x": [[1.0], [2.0, 3.0], [4.0], [5.0]]}, "cannot be converted to an array"),
+        ({"client_ids": [[0, 0, 1, 1]] * 4}, "one client per sample"),
+        ({"client_ids": 3}, "one client per sample"),
+        ({"client_ids": [0, None, 1, 1]}, "integers or names"),
+        ({"client_ids": [0.0, 0.5, 1.0, 1.0]}, "integers or names"),
         ({"x": [], "y": [], "client_ids": np.array([], dtype=int)}, "there are no samples"),
-        ({"filtering": 0.5, "validation": 0.5}, "leave nothing to train on"),
+        ({"filtering": 0.5, "validation": 0.5}, "must leave training samples"),
         ({"test": None}, "test must be a share"),
-        ({"test": ([[1.0]],)}, "a share or a pair of arrays"),
+        ({"test": ([[1.0]],)}, r"test must be a share or arrays \(x, y\) \(got 1 arrays\)"),
         ({"test": (np.zeros((0, 1)), [])}, "targets"),
         ({"test": 1.0}, "test must be a share"),
-        ({"validation": -0.1}, "validation must be a share"),
+        ({"validation": -0.1}, r"validation must be a share of at least 0 and below 1 \(got -0.1\)"),
         ({"test": 0.1}, "the test set is empty"),
         ({"test": ([[1.0, 2.0]], [0])}, r"test samples are float32\[2\]"),
-        ({"filtering": ([[1.0]], [0, 1])}, "filtering x and y must have one length"),
+        ({"filtering": ([[1.0]],)}, r"filtering must be a share or arrays \(x, y\) \(got 1 arrays\)"),
+        ({"filtering": ([[1.0]], [0, 1])}, "filtering x and y must have the same length"),
     ],
 )
 def test_bad_arrays_are_refused_with_a_reason(arguments: dict, reason: str) -> None:
     whole = {"x": [[1.0], [2.0], [3.0], [4.0]], "y": [0, 1, 0, 1], "client_ids": [0, 0, 1, 1], "test": 0.5}
     with pytest.raises(DataError, match=reason):
         FederatedData.from_arrays(**{**whole, **arguments})
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="XDG_CACHE_HOME is a convention of Linux")
+def test_the_cache_folder_is_FILFL_CACHE_or_in_the_users_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("FILFL_CACHE", raising=False)
+    assert cache_folder() == tmp_path / "filfl"
+    monkeypatch.setenv("FILFL_CACHE", str(tmp_path / "own"))
+    assert cache_folder() == tmp_path / "own"

@@ -1,4 +1,4 @@
-"""FEMNIST and other images in LEAF's format: read right, or refused with the reason."""
+"""FEMNIST and other images in LEAF's format: valid files are read exactly, invalid ones are refused."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from filfl.data.femnist import Femnist
 from filfl.errors import DataError
 
 REAL = os.environ.get("FILFL_DATA")
-needs_real_data = pytest.mark.skipif(not REAL, reason="FILFL_DATA does not name the folder with the real files")
+needs_real_data = pytest.mark.skipif(not REAL, reason="FILFL_DATA (the folder with real data) is not set")
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +62,7 @@ def test_leaf_files_are_read_pixel_by_pixel(small: Path) -> None:
     assert data.test_clients.tolist() == data.test_y.tolist()
 
 
-def test_clients_are_drawn_by_seed(small: Path) -> None:
+def test_clients_are_drawn_with_the_seed(small: Path) -> None:
     drawn = {tuple(Femnist(path=str(small), clients=2).load(seed).names) for seed in range(8)}
     assert len(drawn) > 1 and all(len(names) == 2 for names in drawn)
     chosen = Femnist(path=str(small), clients=2).load(0)
@@ -71,28 +71,28 @@ def test_clients_are_drawn_by_seed(small: Path) -> None:
         Femnist(path=str(small), clients=4).load(0)
 
 
-def test_a_training_image_that_is_tested_is_dropped_and_counted(
+def test_training_images_that_are_also_test_images_are_dropped_and_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     train = {"a": (pictures(10, 1), [1] * 10), "b": (pictures(10, 2), [2] * 10)}
     test = {"a": (pictures(2, 9), [1, 1]), "b": ([train["a"][0][4]], [2])}
     data = Femnist(path=str(leaf(tmp_path / "leaf", train=train, test=test))).load(0)
-    assert "1 training samples of leaf are test samples too and were dropped" in caplog.text
+    assert "leaf: training samples that are also test samples, dropped: 1" in caplog.text
     everything = {row.tobytes() for row in np.concatenate([data.x, data.filter_x])}
     assert len(everything) == 19 and not everything & {row.tobytes() for row in data.test_x}
 
 
-def test_a_writer_without_training_images_is_left_out_and_counted(
+def test_writers_without_training_images_are_left_out_and_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     train = {"a": (pictures(10, 1), [1] * 10), "empty": ([], [])}
-    test = {"a": (pictures(2, 3), [1, 1]), "stranger": (pictures(2, 4), [3, 3])}
+    test = {"a": (pictures(2, 3), [1, 1]), "only tested": (pictures(2, 4), [3, 3])}
     data = Femnist(path=str(leaf(tmp_path / "leaf", train=train, test=test))).load(0)
     assert data.names.tolist() == ["a"] and len(data.test_y) == 2
-    assert "1 writers of leaf have test images but none to train on" in caplog.text
+    assert "leaf: writers with test images but no training images, left out: 1" in caplog.text
 
 
-def test_a_second_start_reads_the_cache_and_a_damaged_cache_is_made_anew(
+def test_the_cache_is_used_and_a_damaged_one_is_written_again(
     small: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = Femnist(path=str(small)).load(0).fingerprint()
@@ -110,7 +110,7 @@ def test_a_second_start_reads_the_cache_and_a_damaged_cache_is_made_anew(
     assert sorted(path.name for path in small.iterdir()) == ["test", "train"], "nothing is written beside the source"
 
 
-def test_images_of_another_size_and_other_classes_work_by_config(tmp_path: Path) -> None:
+def test_size_and_classes_of_images_are_options(tmp_path: Path) -> None:
     colourful = leaf(
         tmp_path / "own",
         train={f"u{i}": (pictures(30, i, 4 * 5 * 3), [i % 7] * 30) for i in range(6)},
@@ -125,7 +125,7 @@ def test_images_of_another_size_and_other_classes_work_by_config(tmp_path: Path)
     assert (data.test_x[0] == sample.transpose(2, 0, 1)).all(), "channels come last in the file and first in the tensor"
 
 
-def test_numbers_that_are_no_bytes_stay_numbers(tmp_path: Path) -> None:
+def test_pixels_that_are_not_bytes_become_float32(tmp_path: Path) -> None:
     x = np.random.default_rng(0).normal(size=(12, 4)).tolist()
     folder = leaf(tmp_path / "own", train={"a": (x[:10], [0] * 10)}, test={"a": (x[10:], [0, 0])})
     data = Femnist(path=str(folder), classes=1, image=(2, 2)).load(0)
@@ -163,20 +163,20 @@ def broken(folder: Path, how: str) -> Path:
 @pytest.mark.parametrize(
     ("how", "reason"),
     [
-        ("label out of range", r"sample \d+ has the label 62, but data.classes = 62 allows 0 to 61"),
-        ("half a label", "user a: every x must be a row of finite numbers, and every y a whole number"),
-        ("twice the same", "users must name each user of user_data, once"),
-        ("wrong count", "num_samples does not fit user_data"),
-        ("empty rows", "user a: every x must be a row of finite numbers"),
-        ("wrong size", r"images are \[100\], but data.image = \[28, 28\] makes 784 pixels"),
-        ("ragged", "user a: every x must be a row of as many numbers"),
-        ("other size later", "user b: an image has 100 pixels, the ones before 784"),
-        ("too few y", "user a must have as many x as y"),
-        ("text", "user a: every x must be a row of as many numbers"),
-        ("half a file", r"all_data_0.json is not whole JSON"),
-        ("not LEAF's", "is not a file of LEAF's"),
+        ("label out of range", r"labels must be between 0 and 61 with data.classes = 62 \(got 62 in sample \d+\)"),
+        ("half a label", "user a: x must be rows of finite numbers, and y must be integers"),
+        ("twice the same", "users must name each user of user_data exactly once"),
+        ("wrong count", "num_samples does not match user_data"),
+        ("empty rows", "user a: x must be rows of finite numbers"),
+        ("wrong size", r"images have shape \[100\], which does not match data.image = \[28, 28\] with its 784 pixels"),
+        ("ragged", "user a: x must be rows of numbers, all of one length"),
+        ("other size later", "user b: images have 100 pixels, those before have 784"),
+        ("too few y", "x and y of user a must be lists of the same length"),
+        ("text", "user a: x must be rows of numbers, all of one length"),
+        ("half a file", r"all_data_0.json is not valid JSON"),
+        ("not LEAF's", "is not a LEAF file"),
         ("no train folder", r"train has no .json file"),
-        ("no test users", "there must be samples of both"),
+        ("no test users", "and both must occur"),
     ],
 )
 def test_broken_leaf_folders_are_refused(how: str, reason: str, tmp_path: Path) -> None:
@@ -186,15 +186,15 @@ def test_broken_leaf_folders_are_refused(how: str, reason: str, tmp_path: Path) 
 
 def test_missing_sources_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FILFL_DATA", raising=False)
-    with pytest.raises(DataError, match=r"data.path is not set: it must be a folder with LEAF's"):
+    with pytest.raises(DataError, match=r"data.path is not set; set it to a folder with LEAF's"):
         Femnist().load(0)
-    with pytest.raises(DataError, match=r"data.path: there is no .*nowhere"):
+    with pytest.raises(DataError, match=r"data.path: .*nowhere does not exist"):
         Femnist(path=str(tmp_path / "nowhere")).load(0)
     (tmp_path / "x.npz").write_bytes(b"no zip")
     with pytest.raises(DataError, match=r"cannot be read as an .npz"):
         Femnist(path=str(tmp_path / "x.npz")).load(0)
     np.savez(tmp_path / "y.npz", images=np.zeros((2, 28, 28), dtype=np.uint8), labels=[0, 0], writers=[0, 0])
-    with pytest.raises(DataError, match="has no split"):
+    with pytest.raises(DataError, match="has no array split; it must have images, labels, writers, split"):
         Femnist(path=str(tmp_path / "y.npz")).load(0)
 
 
@@ -207,23 +207,23 @@ def arrays(**changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"images": np.zeros((40, 14, 56), dtype=np.uint8)}, r"images are \[14, 56\]"),
-        ({"images": np.zeros((40, 28, 28), dtype=np.int64)}, "must be bytes"),
-        ({"labels": np.array(3)}, "labels must have one entry an image"),
-        ({"labels": np.arange(40)[:, None] % 5}, "labels must have one entry an image"),
-        ({"labels": np.full(40, 1.5)}, "labels must be whole numbers"),
+        ({"images": np.zeros((40, 14, 56), dtype=np.uint8)}, r"images have shape \[14, 56\]"),
+        ({"images": np.zeros((40, 28, 28), dtype=np.int64)}, "images must be uint8 or floating point"),
+        ({"labels": np.array(3)}, "labels must have one entry per image"),
+        ({"labels": np.arange(40)[:, None] % 5}, "labels must have one entry per image"),
+        ({"labels": np.full(40, 1.5)}, "labels must be integers"),
         ({"split": np.zeros((40, 2))}, "split must have one entry"),
-        ({"split": np.zeros(40)}, "there must be samples of both"),
-        ({"writer_names": np.array(["a", "b"])}, "writers must number the 2 writer_names"),
+        ({"split": np.zeros(40)}, "and both must occur"),
+        ({"writer_names": np.array(["a", "b"])}, "writers must be between 0 and 1, indices into writer_names"),
     ],
 )
-def test_arrays_that_do_not_fit_are_refused(changes: dict[str, Any], reason: str, tmp_path: Path) -> None:
+def test_npz_with_unusable_arrays_is_refused(changes: dict[str, Any], reason: str, tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", **arrays(**changes))
     with pytest.raises(DataError, match=reason):
         Femnist(path=str(tmp_path / "x.npz")).load(0)
 
 
-def test_arrays_in_other_clothes_are_the_same(tmp_path: Path) -> None:
+def test_npz_layout_variants_give_equal_data(tmp_path: Path) -> None:
     same = {}
     for name, changes in {
         "plain": {},
@@ -240,12 +240,12 @@ def test_arrays_in_other_clothes_are_the_same(tmp_path: Path) -> None:
     (tmp_path / "y.npy").rename(tmp_path / "y.npz")
     with pytest.raises(DataError, match=r"cannot be read as an .npz"):
         Femnist(path=str(tmp_path / "y.npz")).load(0)
-    with pytest.raises(DataError, match=r"data.image must be height, width"):
+    with pytest.raises(DataError, match=r"data.image must be \[height, width\]"):
         Femnist(path=str(tmp_path / "x.npz"), image=(784,)).load(0)
 
 
 @needs_real_data
-def test_the_real_writers() -> None:
+def test_the_real_npz() -> None:
     data = Femnist().load(0)
     with np.load(Path(str(REAL)) / "femnist_leaf_writers.npz") as file:
         source = {name: file[name] for name in file.files}

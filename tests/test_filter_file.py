@@ -1,4 +1,4 @@
-"""A filtering set out of a file: the same samples, or the reason against them."""
+"""A filtering set from a file: its samples are used as they are, and an unusable file is refused."""
 
 import gzip
 import json
@@ -14,7 +14,7 @@ from filfl.data.filter_file import with_filter_file
 from filfl.errors import ConfigError, DataError
 
 
-def test_arrays(blobs: filfl.FederatedData, tmp_path: Path) -> None:
+def test_npz(blobs: filfl.FederatedData, tmp_path: Path) -> None:
     x, y = np.random.default_rng(0).normal(size=(7, 4)), np.arange(7) % 3
     np.savez(tmp_path / "v.npz", x=x, y=y)
     data = with_filter_file(blobs, str(tmp_path / "v.npz"))
@@ -48,22 +48,24 @@ def test_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arrays", "reason"),
     [
-        ({"x": np.zeros((2, 4))}, "must have arrays x and y"),
-        ({"x": np.zeros((2, 4)), "y": [0]}, "has 2 x and 1 y"),
-        ({"x": np.zeros((2, 5)), "y": [0, 0]}, r"has float32\[5\] .* but the clients have float32\[4\]"),
-        ({"x": np.zeros((2, 4)), "y": [0, 9]}, "has the label 9"),
-        ({"x": np.full((2, 4), np.nan), "y": [0, 0]}, "not finite"),
+        ({"x": np.zeros((2, 4))}, "has no array y; it must have x, y"),
+        ({"x": np.zeros((2, 4)), "y": [0]}, r"must have the same length \(got 2 and 1\)"),
+        ({"x": np.zeros((2, 5)), "y": [0, 0]}, r"are float32\[5\] .* but those of the clients are float32\[4\]"),
+        ({"x": np.zeros((2, 4)), "y": [0, 9]}, r"labels of .* must be between 0 and 2 \(got 9\)"),
+        ({"x": np.full((2, 4), np.nan), "y": [0, 0]}, "must be finite"),
         ({"x": np.zeros((2, 4)), "y": [0.5, 0.5]}, "float32 targets"),
     ],
 )
-def test_files_that_do_not_fit(arrays: dict[str, Any], reason: str, blobs: filfl.FederatedData, tmp_path: Path) -> None:
+def test_files_with_unusable_arrays_are_refused(
+    arrays: dict[str, Any], reason: str, blobs: filfl.FederatedData, tmp_path: Path
+) -> None:
     np.savez(tmp_path / "v.npz", **arrays)
     with pytest.raises(DataError, match=reason):
         with_filter_file(blobs, str(tmp_path / "v.npz"))
 
 
-def test_files_that_are_none(blobs: filfl.FederatedData, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="there is no file"):
+def test_missing_and_invalid_files_are_refused(blobs: filfl.FederatedData, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"filter.path: .*nothing.npz is not a file"):
         with_filter_file(blobs, str(tmp_path / "nothing.npz"))
     (tmp_path / "v.npz").write_bytes(b"junk")
     with pytest.raises(DataError, match=r"cannot be read as an \.npz"):

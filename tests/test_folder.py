@@ -1,4 +1,4 @@
-"""Data in files: mapped, it is the data that was saved; damaged, it is refused."""
+"""Saved data: opened again it is equal, and a damaged folder is refused."""
 
 import errno
 import json
@@ -38,7 +38,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     st.sampled_from([0.0, 0.3]),
     st.booleans(),
 )
-def test_what_is_opened_is_what_was_saved(
+def test_opened_data_equals_saved_data(
     tmp_path_factory: pytest.TempPathFactory, counts: list[int], dtype: type, share: float, named: bool
 ) -> None:
     owners = np.repeat(np.arange(len(counts)), counts)
@@ -55,7 +55,7 @@ def test_what_is_opened_is_what_was_saved(
 
 
 @pytest.mark.parametrize("changes", [{}, {"data.noisy": 0.3}, {"filter.name": "none", "selection.name": "divfl"}])
-def test_mapped_data_gives_the_same_run_byte_for_byte(changes: dict[str, Any], tmp_path: Path) -> None:
+def test_mapped_data_gives_the_same_run_bit_for_bit(changes: dict[str, Any], tmp_path: Path) -> None:
     data = Digits(clients=12).load(0)
     config = {"rounds": 3, "filter.size": 40, "selection.k": 3, "model.hidden": [8], **changes}
     filfl.simulate(config, data=data, out=tmp_path / "memory")
@@ -63,11 +63,11 @@ def test_mapped_data_gives_the_same_run_byte_for_byte(changes: dict[str, Any], t
     for name in ("rounds.jsonl", "model.safetensors", "clients.csv", "config.toml"):
         assert (tmp_path / "memory" / name).read_bytes() == (tmp_path / "mapped" / name).read_bytes(), name
     again = filfl.simulate(config, FederatedData.open(tmp_path / "data"), out=tmp_path / "memory", resume=True)
-    assert again.already_finished, "mapped or not, it is the same run"
+    assert again.already_finished, "the fingerprint of the run does not depend on mapping"
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.uint8])
-def test_samples_of_mapped_data_are_the_pages_of_the_file(dtype: type, tmp_path: Path) -> None:
+def test_samples_of_mapped_data_are_not_copied(dtype: type, tmp_path: Path) -> None:
     x = np.arange(20).reshape(10, 2).astype(dtype)
     data = FederatedData.from_arrays(x, [0, 1] * 5, [0, 1] * 5, test=(x[:1], [0]))
     for mine in (data, saved(data, tmp_path / "data")):
@@ -75,8 +75,8 @@ def test_samples_of_mapped_data_are_the_pages_of_the_file(dtype: type, tmp_path:
         assert np.shares_memory(samples.x.numpy(), mine.x) and np.shares_memory(samples.y.numpy(), mine.y)
 
 
-class Careless(nn.Module):
-    """Writes into its input."""
+class InPlace(nn.Module):
+    """Changes its input in place."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -86,15 +86,15 @@ class Careless(nn.Module):
         return self.linear(x.relu_())
 
 
-def test_a_layer_that_writes_into_its_input_does_not_reach_the_files(blobs: FederatedData, tmp_path: Path) -> None:
+def test_an_in_place_layer_does_not_change_the_files(blobs: FederatedData, tmp_path: Path) -> None:
     blobs.save(tmp_path / "data")
     before = contents(tmp_path / "data")
     config = {"rounds": 2, "selection.name": "power-of-choice", "selection.k": 2, "filter.name": "none"}
-    filfl.simulate(config, data=FederatedData.open(tmp_path / "data"), model=Careless)
+    filfl.simulate(config, data=FederatedData.open(tmp_path / "data"), model=InPlace)
     assert contents(tmp_path / "data") == before
 
 
-def test_where_memory_cannot_be_promised_the_files_are_mapped_for_reading(
+def test_files_are_mapped_read_only_if_memory_cannot_be_reserved(
     blobs: FederatedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blobs.save(tmp_path / "data")
@@ -112,60 +112,63 @@ def test_where_memory_cannot_be_promised_the_files_are_mapped_for_reading(
     assert modes == ["c", "r"] * 13 and mapped.records == filfl.simulate(config, data=blobs).records
 
 
-def test_the_fingerprint_of_mapped_data_is_the_one_that_was_written(blobs: FederatedData, tmp_path: Path) -> None:
+def test_the_fingerprint_of_mapped_data_is_the_stored_one(blobs: FederatedData, tmp_path: Path) -> None:
     mapped = saved(blobs, tmp_path / "data")
     x = tmp_path / "data" / "x.npy"
     status = x.stat()
     x.write_bytes(x.read_bytes()[:-1] + b"\x01")
     os.utime(x, ns=(status.st_atime_ns, status.st_mtime_ns))
-    assert FederatedData.open(tmp_path / "data").fingerprint() == blobs.fingerprint(), "nothing was read for it"
-    assert replace(mapped, x=mapped.x[::-1]).fingerprint() != blobs.fingerprint(), "of a cut-out nothing is known"
+    assert FederatedData.open(tmp_path / "data").fingerprint() == blobs.fingerprint(), "x is not read"
+    assert replace(mapped, x=mapped.x[::-1]).fingerprint() != blobs.fingerprint(), "a slice has no stored hash"
     noisy = blobs.with_random_labels(0.5, 1)
     assert mapped.with_random_labels(0.5, 1).fingerprint() == noisy.fingerprint() != blobs.fingerprint()
 
 
-def test_a_copy_of_the_folder_is_the_same_data_and_a_change_is_noticed(blobs: FederatedData, tmp_path: Path) -> None:
+def test_a_copy_of_the_folder_is_accepted_and_a_change_is_detected(blobs: FederatedData, tmp_path: Path) -> None:
     blobs.save(tmp_path / "data")
     x = tmp_path / "data" / "x.npy"
     os.utime(x, ns=(1, 1))
     assert FederatedData.open(tmp_path / "data").fingerprint() == blobs.fingerprint()
     x.write_bytes(x.read_bytes()[:-1] + b"\x01")
-    with pytest.raises(DataError, match=r"x\.npy was changed since it was saved"):
+    with pytest.raises(DataError, match=r"x\.npy was changed after it was saved"):
         FederatedData.open(tmp_path / "data")
 
 
-def _facts(folder: Path, **changes: Any) -> None:
+def _change_metadata(folder: Path, **changes: Any) -> None:
     path = folder / "data.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
 DAMAGE = {
     "missing": (lambda folder: (folder / "y.npy").unlink(), r"y\.npy cannot be read: No such file"),
-    "cut off": (lambda folder: os.truncate(folder / "x.npy", 200), r"x\.npy was changed or cut off \(200 bytes"),
-    "no JSON": (lambda folder: (folder / "data.json").unlink(), r"holds no data that FederatedData\.save wrote"),
+    "truncated": (lambda folder: os.truncate(folder / "x.npy", 200), r"x\.npy was changed or truncated \(200 bytes"),
+    "no JSON": (lambda folder: (folder / "data.json").unlink(), r"was not written by FederatedData\.save"),
     "half a JSON": (lambda folder: os.truncate(folder / "data.json", 20), r"data\.json is damaged"),
     "a list": (lambda folder: (folder / "data.json").write_text("[]"), r"data\.json is damaged"),
-    "other format": (lambda folder: _facts(folder, format=9), "has format 9, this version reads 1"),
-    "no entry": (lambda folder: _facts(folder, arrays={}), r"x\.npy or its entry in data\.json is damaged"),
-    "no classes": (lambda folder: _facts(folder, classes=None), "does not say how many classes"),
+    "other format": (
+        lambda folder: _change_metadata(folder, format=9),
+        "format 9, but this version reads format 1",
+    ),
+    "no entry": (lambda folder: _change_metadata(folder, arrays={}), r"x\.npy or its entry in data\.json is damaged"),
+    "no classes": (lambda folder: _change_metadata(folder, classes=None), r"no valid number of classes \(got None\)"),
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_damaged_folders_are_refused_with_a_reason(damage: str, blobs: FederatedData, tmp_path: Path) -> None:
     blobs.save(tmp_path / "data")
-    harm, reason = DAMAGE[damage]
-    harm(tmp_path / "data")
+    apply, reason = DAMAGE[damage]
+    apply(tmp_path / "data")
     with pytest.raises(DataError, match=reason):
         FederatedData.open(tmp_path / "data")
 
 
-def test_what_is_no_array_is_refused(blobs: FederatedData, tmp_path: Path) -> None:
+def test_invalid_arrays_and_missing_folders_are_refused(blobs: FederatedData, tmp_path: Path) -> None:
     blobs.save(tmp_path / "data")
     (tmp_path / "data" / "x.npy").write_bytes(b"\x00" * (tmp_path / "data" / "x.npy").stat().st_size)
     with pytest.raises(DataError, match=r"x\.npy or its entry in data\.json is damaged"):
         FederatedData.open(tmp_path / "data")
-    with pytest.raises(DataError, match="nowhere holds no data"):
+    with pytest.raises(DataError, match=r"nowhere was not written by FederatedData.save"):
         FederatedData.open(tmp_path / "nowhere")
 
 
@@ -176,26 +179,24 @@ def test_what_is_no_array_is_refused(blobs: FederatedData, tmp_path: Path) -> No
         (lambda d: {"y": d.y[1:]}, "x has .*, y has"),
         (lambda d: {"test_clients": d.test_clients[1:]}, "test_clients has"),
         (lambda d: {"filter_y": d.filter_y[0]}, "filter_y has no entries"),
-        (lambda d: {"offsets": d.offsets[1:]}, r"one entry more than train_ends \(got 9\)"),
-        (lambda d: {"offsets": d.offsets + 1}, "do not cut the .* samples into clients"),
-        (lambda d: {"train_ends": d.train_ends + 99}, "do not cut the .* samples into clients"),
+        (lambda d: {"offsets": d.offsets[1:]}, r"offsets must have 10 entries \(got 9\)"),
+        (lambda d: {"offsets": d.offsets + 1}, "do not split the .* samples into clients"),
+        (lambda d: {"train_ends": d.train_ends + 99}, "do not split the .* samples into clients"),
     ],
 )
-def test_arrays_that_do_not_fit_together_are_refused(
-    change: Any, reason: str, blobs: FederatedData, tmp_path: Path
-) -> None:
+def test_inconsistent_arrays_are_refused(change: Any, reason: str, blobs: FederatedData, tmp_path: Path) -> None:
     replace(blobs, **change(blobs)).save(tmp_path / "data")
-    with pytest.raises(DataError, match=f"does not fit together: .*{reason}"):
+    with pytest.raises(DataError, match=f"has inconsistent arrays: .*{reason}"):
         FederatedData.open(tmp_path / "data")
 
 
-def test_nothing_is_overwritten_and_nothing_is_left_half_done(
+def test_save_overwrites_nothing_and_leaves_no_incomplete_folder(
     blobs: FederatedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "cat").write_text("cat")
     for taken in ("photos", "photos/cat"):
-        with pytest.raises(DataError, match="is there already"):
+        with pytest.raises(DataError, match="already exists; choose another folder"):
             blobs.save(tmp_path / taken)
     (tmp_path / "empty").mkdir()
     assert saved(blobs, tmp_path / "empty").fingerprint() == blobs.fingerprint()

@@ -1,4 +1,4 @@
-"""Many clients: a round costs what those cost who take part, and what is written counts the others."""
+"""Many clients: the cost of a round and the size of its records depend on the clients that take part."""
 
 import json
 import tracemalloc
@@ -22,7 +22,7 @@ from filfl.runs.registered import ROWS, Registered
 
 
 def many(num_clients: int) -> FederatedData:
-    """Clients with one sample each: as little data as there can be."""
+    """Clients with one sample each: the least data possible."""
     ends = np.arange(num_clients + 1)
     few = np.eye(3, dtype=np.float32)
     return FederatedData(
@@ -44,7 +44,7 @@ def many(num_clients: int) -> FederatedData:
 
 
 class Peak:
-    """The most bytes that a round had allocated at once; the first rounds, which set things up, are not counted."""
+    """The peak of the bytes allocated in a round. The first two rounds, which set things up, are not counted."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -69,22 +69,22 @@ def peak_of(num_clients: int, config: dict[str, Any]) -> int:
 
 
 SLACK = 300_000
-"""Far below an object for each of a million clients, or a second array of their ids."""
+"""Bytes: far less than an object for each of a million clients, or a second array of their ids."""
 
 
-def test_the_memory_of_a_round_does_not_grow_with_the_clients_beyond_their_ids() -> None:
+def test_the_memory_of_a_round_grows_only_by_the_ids_of_available_clients() -> None:
     config = {"filter.name": "none"}
-    few, all_of_them = peak_of(10_000, config), peak_of(1_000_000, config)
-    assert all_of_them - few < 8 * 990_000 + SLACK
+    small, large = peak_of(10_000, config), peak_of(1_000_000, config)
+    assert large - small < 8 * 990_000 + SLACK
 
 
-def test_with_few_available_nothing_grows_with_the_registered() -> None:
+def test_with_few_available_clients_memory_does_not_grow_with_all_clients() -> None:
     config = {"availability.name": "redraw", "availability.n": 40, "availability.every": 1, "filter.name": "dgf"}
     assert peak_of(1_000_000, config) < peak_of(1_000, config) + SLACK
 
 
 @pytest.mark.parametrize("chi", ["none", "dgf"])
-def test_what_a_run_writes_counts_everybody_instead_of_listing_them(chi: str, tmp_path: Path) -> None:
+def test_records_count_many_clients_instead_of_listing_them(chi: str, tmp_path: Path) -> None:
     config = {"rounds": 2, "selection.k": 5, "filter.name": chi, "filter.cap": 8, "model.hidden": [4]}
     result = filfl.simulate(config, data=many(100_000), out=tmp_path / "run")
     for record in result.records:
@@ -94,14 +94,14 @@ def test_what_a_run_writes_counts_everybody_instead_of_listing_them(chi: str, tm
     assert [record["filtered"] is None for record in result.records] == [chi == "none"] * 2
     checkpoints = sum(path.stat().st_size for path in (tmp_path / "run" / "checkpoints").iterdir())
     assert checkpoints < (10_000 if chi == "none" else 80_000), (
-        "everybody is one bit each, in S_(t-1) and at the filtering"
+        "one bit per client, for S_(t-1) and for the last filtering"
     )
     run = read_run(tmp_path / "run")
     assert len(run.clients) == 100_000 and run.clients.names[-1] == "99999" and run.clients.num_train[-1] == 1
     assert len(run.may_be_chosen(result.records[0])) == result.records[0]["num_filtered"]
 
 
-def test_clients_that_a_record_does_not_list_can_be_computed_again(
+def test_available_clients_that_a_record_does_not_list_can_be_recomputed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = many(400).with_random_labels(0.5, 0)
@@ -126,11 +126,11 @@ def test_among_is_membership(asked: list[int], everybody: list[int]) -> None:
     assert among(asked, np.array(everybody, dtype=np.int64)).tolist() == [k in everybody for k in asked]
 
 
-def test_among_takes_numbers_of_any_size() -> None:
+def test_among_accepts_integers_of_any_size() -> None:
     assert among([2**70, 1], np.arange(3)).tolist() == [False, True]
 
 
-def test_a_selection_cannot_write_to_its_pool_and_errors_do_not_list_a_thousand_clients() -> None:
+def test_the_pool_of_a_selection_is_read_only_and_errors_do_not_list_it() -> None:
     def shuffling(pool: np.ndarray, k: int, ask: Any, rng: np.random.Generator) -> np.ndarray:
         with pytest.raises(ValueError, match="read-only"):
             rng.shuffle(pool)
@@ -149,19 +149,17 @@ names = st.lists(st.text(st.characters(codec=None, exclude_characters="\x00"), m
 
 
 @given(names, st.booleans())
-def test_clients_come_back_from_their_file(
-    tmp_path_factory: pytest.TempPathFactory, called: list[str], odd: bool
-) -> None:
+def test_clients_file_round_trip(tmp_path_factory: pytest.TempPathFactory, given_names: list[str], odd: bool) -> None:
     path = tmp_path_factory.getbasetemp() / "clients.csv"
-    count = len(called)
-    Registered(np.array(called, dtype=np.str_), np.arange(count), faults(count, odd)).write(path)
+    count = len(given_names)
+    Registered(np.array(given_names, dtype=np.str_), np.arange(count), faults(count, odd)).write(path)
     back = Registered.read(path)
-    assert back.names.tolist() == called and back.num_train.tolist() == list(range(count))
+    assert back.names.tolist() == given_names and back.num_train.tolist() == list(range(count))
     assert back.fault.tolist() == faults(count, odd).tolist()
     assert back.noisy.tolist() == [k % 2 == odd for k in range(count)]
 
 
-def test_clients_in_several_pieces(tmp_path: Path) -> None:
+def test_clients_file_of_several_pieces(tmp_path: Path) -> None:
     count = ROWS + 3
     clients = Registered(np.arange(count), np.arange(count), faults(count, 0))
     clients.write(tmp_path / "clients.csv")
@@ -178,23 +176,17 @@ def test_clients_in_several_pieces(tmp_path: Path) -> None:
         "id,name,num_train,fault\n0,a,1\n",
         "id,name,num_train,fault\n1,a,1,\n",
         "id,name,num_train,fault\n0,a,many,\n",
-        "id,name,num_train,noisy\n0,a,1,maybe\n",
+        "id,name,num_train,noisy\n0,a,1,0\n",
         'id,name,num_train,fault\n0,"a,1,\n',
     ],
 )
-def test_a_damaged_file_of_clients_is_refused(text: str, tmp_path: Path) -> None:
+def test_a_damaged_clients_file_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "clients.csv").write_text(text)
-    with pytest.raises(RunError, match=r"clients\.csv is damaged: go on with the run by --resume"):
+    with pytest.raises(RunError, match=r"clients\.csv is damaged; run again with --resume to repair it"):
         Registered.read(tmp_path / "clients.csv")
 
 
-def test_clients_of_the_time_when_random_labels_were_the_only_fault(tmp_path: Path) -> None:
-    (tmp_path / "clients.csv").write_text("id,name,num_train,noisy\n0,a,1,0\n1,b,2,1\n")
-    clients = Registered.read(tmp_path / "clients.csv")
-    assert clients.fault.tolist() == ["", "random labels"] and clients.noisy.tolist() == [False, True]
-
-
-def test_more_available_than_a_record_lists() -> None:
+def test_a_record_counts_available_clients_if_there_are_too_many_to_list() -> None:
     available = Diurnal()(1, 50_000, 0)
     config = {"rounds": 1, "selection.k": 2, "filter.name": "none", "availability.name": "diurnal"}
     (record,) = filfl.simulate(config, data=many(50_000)).records

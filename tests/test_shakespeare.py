@@ -1,4 +1,4 @@
-"""Shakespeare: every window is the role's own text, nothing of the test is trained on, and bad files are named."""
+"""Shakespeare: windows are the role's own text, training and test share no text, and invalid files are refused."""
 
 import gzip
 import json
@@ -14,13 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import filfl
-from filfl.data.characters import ALPHABET, UNKNOWN, WINDOW, apart, encode, sliding
+from filfl.data.characters import ALPHABET, UNKNOWN, WINDOW, disjoint_windows, encode, sliding_windows
 from filfl.data.shakespeare import Shakespeare
 from filfl.errors import DataError, PluginError
 from filfl.models.lstm import LSTM
 
 FOLDER = Path(os.environ.get("FILFL_DATA", "/nowhere"))
-real = pytest.mark.skipif("FILFL_DATA" not in os.environ, reason="FILFL_DATA is not set: it names the real files")
+real = pytest.mark.skipif(
+    "FILFL_DATA" not in os.environ,
+    reason="FILFL_DATA (the folder with real data) is not set",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +32,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def prose(length: int, seed: int) -> str:
-    """Text in which every window is a different one, as good as surely."""
+    """Random text, in which all windows are different with near certainty."""
     return "".join(np.random.default_rng(seed).choice(list(ALPHABET), size=length))
 
 
@@ -72,13 +75,13 @@ TEXTS = {("Lear", "FOOL"): prose(1200, 0), ("Lear", "KENT"): prose(900, 1), ("Ha
 
 @pytest.fixture
 def speeches(tmp_path: Path) -> Path:
-    """Three roles, each in two speeches that take turns with the others'."""
+    """Three roles with two speeches each, which alternate."""
     halves = [(play, role, text[:400]) for (play, role), text in TEXTS.items()]
     halves += [(play, role, text[400:]) for (play, role), text in TEXTS.items()]
     return write_speeches(tmp_path / "roles.jsonl.gz", halves)
 
 
-def test_the_alphabet_is_leafs() -> None:
+def test_the_alphabet_is_that_of_leaf() -> None:
     assert len(ALPHABET) == len(set(ALPHABET)) == 80
     assert ALPHABET[:13] == "\n !\"&'(),-.01" and ALPHABET[-1] == "}" and ALPHABET[UNKNOWN] == " " and UNKNOWN == 1
     codes, unknown = encode("aé\x7f}😀\ud800\n")
@@ -87,14 +90,14 @@ def test_the_alphabet_is_leafs() -> None:
 
 
 @given(st.integers(0, 400))
-def test_windows_slide_by_one_or_lie_apart(length: int) -> None:
+def test_sliding_and_disjoint_windows(length: int) -> None:
     text = prose(length, 3)
     codes, _ = encode(text)
-    assert [decode(row) for row in sliding(codes)] == [text[i : i + 81] for i in range(length - 80)]
-    assert "".join(decode(row) for row in apart(codes)) == text[: length // 81 * 81]
+    assert [decode(row) for row in sliding_windows(codes)] == [text[i : i + 81] for i in range(length - 80)]
+    assert "".join(decode(row) for row in disjoint_windows(codes)) == text[: length // 81 * 81]
 
 
-def test_every_window_is_the_roles_text_and_its_next_character(speeches: Path) -> None:
+def test_windows_are_the_text_of_the_role_with_the_next_character(speeches: Path) -> None:
     data = Shakespeare(path=str(speeches), min_chars=1).load(0)
     assert data.names.tolist() == ["Lear: FOOL", "Lear: KENT", "Hamlet: FOOL"]
     assert data.x.dtype == np.int8 and data.sample_shape == (80,) and data.classes == 80
@@ -108,17 +111,17 @@ def test_every_window_is_the_roles_text_and_its_next_character(speeches: Path) -
         assert data.offsets[k + 1] - data.train_ends[k] == len(mine) // 5
 
 
-def test_the_first_windows_are_kept_and_the_test_in_proportion(speeches: Path) -> None:
+def test_most_keeps_the_first_windows_and_the_same_fraction_of_the_test(speeches: Path) -> None:
     data = Shakespeare(path=str(speeches), min_chars=1, most=50).load(0)
     for k, text in enumerate(t[:400] + "\n" + t[400:] for t in TEXTS.values()):
         assert Counter(held_by(data, k)) == Counter(text[i : i + 81] for i in range(50))
-    # 1201 characters: 1081 train, in 1001 windows; 120 test, in 40; 50/1001 of 40 is 2 (rounded up).
+    # 1201 characters: 1081 for training, 1001 windows; 120 for the test, 40 windows; 50/1001 of 40 is 2 (rounded up).
     assert np.bincount(data.test_clients)[0] == 2
     large = Shakespeare(path=str(speeches), min_chars=1, most=10**6).load(0)
     assert large.fingerprint() == Shakespeare(path=str(speeches), min_chars=1).load(0).fingerprint()
 
 
-def test_clients_are_drawn_by_seed(speeches: Path) -> None:
+def test_clients_are_drawn_with_the_seed(speeches: Path) -> None:
     drawn = {tuple(Shakespeare(path=str(speeches), min_chars=1, clients=2).load(seed).names) for seed in range(20)}
     assert len(drawn) == 3 and all(len(names) == 2 for names in drawn)
     data = Shakespeare(path=str(speeches), min_chars=1, clients=2).load(0)
@@ -127,20 +130,20 @@ def test_clients_are_drawn_by_seed(speeches: Path) -> None:
         Shakespeare(path=str(speeches), min_chars=1, clients=4).load(0)
 
 
-def test_what_is_left_out_is_counted_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    told = [("a", "LONG", prose(300, 4) + "é~"), ("a", "SHORT", "hm"), ("a", "MUTE", ""), ("a", "MUTE", " ")]
-    path = write_speeches(tmp_path / "roles.jsonl", [*told, ("a", "TINY", "x" * 80)])
+def test_dropped_roles_and_replaced_characters_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    lines = [("a", "LONG", prose(300, 4) + "é~"), ("a", "SHORT", "hm"), ("a", "MUTE", ""), ("a", "MUTE", " ")]
+    path = write_speeches(tmp_path / "roles.jsonl", [*lines, ("a", "TINY", "x" * 80)])
     for _ in range(2):  # parsed, and then from the cache
         caplog.clear()
         data = Shakespeare(path=str(path), min_chars=10, test=0.4).load(0)
         assert data.names.tolist() == ["a: LONG"]
         assert [record.getMessage().removeprefix(f"{path}: ") for record in caplog.records] == [
-            "roles without text, skipped: 1",
-            "characters outside the alphabet, taken for spaces: 2",
-            "roles left out, with less than data.min_chars = 10 characters, or too few for a window to train on: 2",
+            "roles without text, left out: 1",
+            "characters outside the alphabet, replaced by spaces: 2",
+            "roles with fewer than data.min_chars = 10 characters, or too few for a training window, left out: 2",
         ]
         assert {record.name for record in caplog.records} == {"filfl"}
-    with pytest.raises(DataError, match=r"every role has less than data.min_chars = 2000 .*lower data.min_chars"):
+    with pytest.raises(DataError, match=r"every role has fewer than data.min_chars = 2000 .*lower data.min_chars"):
         Shakespeare(path=str(path)).load(0)
 
 
@@ -157,7 +160,7 @@ def test_the_filtering_windows_do_not_overlap(speeches: Path, tmp_path: Path, ca
     assert not caplog.records
 
 
-def test_a_leaf_folder(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_leaf_folder_is_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     ann, bob, cy, new = (windows(prose(100, seed)) for seed in (6, 7, 8, 9))
     folder = write_leaf(tmp_path / "leaf", train={"ann": ann, "bob": bob, "nil": ([], [])}, test={"bob": new, "cy": cy})
     data = Shakespeare(path=str(folder)).load(0)
@@ -166,15 +169,15 @@ def test_a_leaf_folder(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None
     assert pairs(data.test_x, data.test_y) == [x + y for user in (new, cy) for x, y in zip(*user, strict=True)]
     assert data.test_clients.tolist() == [1] * 20 + [-1] * 20
     assert [record.getMessage().removeprefix(f"{folder}: ") for record in caplog.records] == [
-        "roles without text, skipped: 1",
-        "users without training data, whose test samples have no client: 1",
+        "roles without text, left out: 1",
+        "users without training data, whose test samples belong to no client: 1",
     ]
     capped = Shakespeare(path=str(folder), most=5).load(0)
     assert len(capped.y) == 10 and np.bincount(capped.test_clients + 1).tolist() == [5, 0, 5]
-    assert set(Shakespeare(path=str(folder), clients=2).load(0).test_clients) == {1}, "drawn: with their own tests only"
+    assert set(Shakespeare(path=str(folder), clients=2).load(0).test_clients) == {1}, "only drawn clients are tested"
 
 
-def test_a_second_read_comes_from_the_cache_and_a_damaged_one_is_rebuilt(
+def test_the_cache_is_used_and_a_damaged_one_is_written_again(
     speeches: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leaf = write_leaf(tmp_path / "leaf", train={"ann": windows(prose(99, 9))}, test={"ann": windows(prose(99, 10))})
@@ -196,42 +199,45 @@ def test_a_second_read_comes_from_the_cache_and_a_damaged_one_is_rebuilt(
         for path, content in zip(stored, whole, strict=True):
             path.write_bytes(damage(content))
         assert [dataset.load(0).fingerprint() for dataset in both] == first
-        assert [path.read_bytes() for path in stored] == whole, "put there again"
+        assert [path.read_bytes() for path in stored] == whole, "the cache is written again"
 
 
 GOOD = windows(prose(90, 11))
 
 
 @pytest.mark.parametrize(
-    ("train", "complaint"),
+    ("train", "reason"),
     [
         ((["x" * 79, "x" * 80], ["a", "b"]), r"all_data.json: user ann, sample 0: x must be .*80 .*\(got 79 charac"),
-        (([*GOOD[0][:1], "x" * 81], ["a", "b"]), r"user ann, sample 1: x must be a text of 80 .*\(got 81 characters\)"),
-        (([7], ["a"]), r"user ann, sample 0: x must be a text of 80 characters.*\(got int\)"),
-        ((["x" * 80], ["ab"]), r"user ann, sample 0: y must be a text of one character.*\(got 'ab'\)"),
-        ((["x" * 80], [""]), r"y must be a text of one character"),
-        ((["x" * 80], [3]), r"y must be a text of one character.*\(got 3\)"),
-        ((["x" * 80], []), r"user ann must have as many x as y"),
+        (
+            ([*GOOD[0][:1], "x" * 81], ["a", "b"]),
+            r"user ann, sample 1: x must be a string of 80 .*\(got 81 charac",
+        ),
+        (([7], ["a"]), r"user ann, sample 0: x must be a string of 80 characters \(got int\)"),
+        ((["x" * 80], ["ab"]), r"user ann, sample 0: y must be a string of one character \(got 'ab'\)"),
+        ((["x" * 80], [""]), r"y must be a string of one character"),
+        ((["x" * 80], [3]), r"y must be a string of one character \(got 3\)"),
+        ((["x" * 80], []), r"x and y of user ann must be lists of the same length"),
     ],
 )
-def test_bad_windows_are_named_with_file_and_user(
-    train: tuple[list[Any], list[Any]], complaint: str, tmp_path: Path
+def test_invalid_windows_are_refused_with_file_and_user(
+    train: tuple[list[Any], list[Any]], reason: str, tmp_path: Path
 ) -> None:
     folder = write_leaf(tmp_path / "leaf", train={"ann": train}, test={"ann": GOOD})
-    with pytest.raises(DataError, match=complaint):
+    with pytest.raises(DataError, match=reason):
         Shakespeare(path=str(folder)).load(0)
 
 
-def test_bad_leaf_folders(tmp_path: Path) -> None:
+def test_invalid_leaf_folders_are_refused(tmp_path: Path) -> None:
     folder = write_leaf(tmp_path / "leaf", test={"ann": GOOD})
-    with pytest.raises(DataError, match=r"leaf/train has no .json file: LEAF's scripts write train/\*.json and test/"):
+    with pytest.raises(DataError, match=r"leaf/train has no .json file; LEAF's scripts write train/\*.json and test/"):
         Shakespeare(path=str(folder)).load(0)
     write_leaf(folder, train={"ann": ([], [])})
-    with pytest.raises(DataError, match="leaf: no role has a window to train on"):
+    with pytest.raises(DataError, match="leaf: no role has a training window"):
         Shakespeare(path=str(folder)).load(0)
     file = write_leaf(folder, train={"ann": GOOD}) / "train" / "all_data.json"
     file.write_text(file.read_text()[:200])
-    with pytest.raises(DataError, match=r"all_data.json is not whole JSON"):
+    with pytest.raises(DataError, match=r"all_data.json is not valid JSON"):
         Shakespeare(path=str(folder)).load(0)
     write_leaf(folder, train={"ann": GOOD}, test={"ann": ([], [])})
     with pytest.raises(DataError, match="the test set is empty"):
@@ -242,55 +248,57 @@ LINE = b'{"play": "a", "role": "b", "n": 0, "text": "c"}\n'
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "complaint"),
+    ("name", "content", "reason"),
     [
-        ("roles.jsonl", LINE * 2 + b'{"play": "a", "ro', r"roles.jsonl, line 3 is not JSON"),
-        ("roles.jsonl", LINE + b"\nno json\n" + LINE, r"roles.jsonl, line 3 is not JSON"),
-        ("roles.jsonl", b"\xff\xfe\xfd\n", r"roles.jsonl, line 1 is not JSON"),
-        ("roles.jsonl", LINE + b"[" * 100_000, r"line 2 is not JSON"),
-        ("roles.jsonl", b'{"play": "a", "text": "c"}', r"line 1 is no speech: it must have play, role and text"),
-        ("roles.jsonl", b'{"play": "a", "role": "b", "text": 3}', r"line 1 is no speech"),
-        ("roles.jsonl", b'["play", "role", "text"]', r"line 1 is no speech"),
-        ("roles.jsonl", b"", r"roles.jsonl has no speeches: give data.path"),
+        ("roles.jsonl", LINE * 2 + b'{"play": "a", "ro', r"roles.jsonl, line 3 is not valid JSON"),
+        ("roles.jsonl", LINE + b"\nno json\n" + LINE, r"roles.jsonl, line 3 is not valid JSON"),
+        ("roles.jsonl", b"\xff\xfe\xfd\n", r"roles.jsonl, line 1 is not valid JSON"),
+        ("roles.jsonl", LINE + b"[" * 100_000, r"line 2 is not valid JSON"),
+        ("roles.jsonl", b'{"play": "a", "text": "c"}', r"line 1 is not a speech: play, role and text must be strings"),
+        ("roles.jsonl", b'{"play": "a", "role": "b", "text": 3}', r"line 1 is not a speech"),
+        ("roles.jsonl", b'["play", "role", "text"]', r"line 1 is not a speech"),
+        ("roles.jsonl", b"", r"roles.jsonl has no speeches; set data.path"),
         ("roles.jsonl", LINE.replace(b'"c"', b'""'), r"none of its 1 roles has any text"),
-        ("roles.jsonl.gz", gzip.compress(LINE * 500)[:-20], r"roles.jsonl.gz is damaged or cut off .*copy it again"),
-        ("roles.jsonl.gz", b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03" + b"\xff" * 50, r"is damaged or cut off"),
-        ("roles.jsonl.gz", LINE, r"roles.jsonl.gz is damaged or cut off \(Not a gzipped file"),
+        ("roles.jsonl.gz", gzip.compress(LINE * 500)[:-20], r"roles.jsonl.gz is damaged or truncated .*copy it again"),
+        ("roles.jsonl.gz", b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03" + b"\xff" * 50, r"is damaged or truncated"),
+        ("roles.jsonl.gz", LINE, r"roles.jsonl.gz is damaged or truncated \(Not a gzipped file"),
     ],
 )
-def test_bad_files_of_speeches(name: str, content: bytes, complaint: str, tmp_path: Path) -> None:
+def test_invalid_files_of_speeches_are_refused(name: str, content: bytes, reason: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(DataError, match=complaint):
+    with pytest.raises(DataError, match=reason):
         Shakespeare(path=str(tmp_path / name)).load(0)
-    assert not list((tmp_path / "cache").glob("*")), "what failed is not kept"
+    assert not list((tmp_path / "cache").glob("*")), "invalid data is not cached"
 
 
-def test_without_a_path(tmp_path: Path, speeches: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_path_the_file_in_FILFL_DATA_is_read(
+    tmp_path: Path, speeches: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("FILFL_DATA", raising=False)
-    with pytest.raises(DataError, match=r"data.path is not set: it must be LEAF.s shakespeare folder"):
+    with pytest.raises(DataError, match=r"data.path is not set; set it to LEAF.s shakespeare folder"):
         Shakespeare().load(0)
     monkeypatch.setenv("FILFL_DATA", str(tmp_path))
     with pytest.raises(DataError, match=r"data.path is not set"):
         Shakespeare().load(0)
-    with pytest.raises(DataError, match=r"data.path: there is no .*nothing.jsonl"):
+    with pytest.raises(DataError, match=r"data.path: .*nothing.jsonl does not exist"):
         Shakespeare(path=str(tmp_path / "nothing.jsonl")).load(0)
     speeches.rename(tmp_path / "shakespeare_roles.jsonl.gz")
     assert Shakespeare(min_chars=1).load(0).num_clients == 3
 
 
-def test_bad_filtering_texts(speeches: Path, tmp_path: Path) -> None:
-    for content, complaint in (
+def test_invalid_filtering_texts_are_refused(speeches: Path, tmp_path: Path) -> None:
+    for content, reason in (
         (b"too short", "at least 81 characters: .* has 9"),
         (b"\xff" * 99, "text file in UTF-8"),
     ):
         (tmp_path / "own.txt").write_bytes(content)
-        with pytest.raises(DataError, match=complaint):
+        with pytest.raises(DataError, match=reason):
             Shakespeare(path=str(speeches), min_chars=1, text=str(tmp_path / "own.txt")).load(0)
-    with pytest.raises(DataError, match=r"data.text must be a text file: .*No such file"):
+    with pytest.raises(DataError, match=r"data.text: .*none.txt cannot be read: No such file"):
         Shakespeare(path=str(speeches), min_chars=1, text=str(tmp_path / "none.txt")).load(0)
 
 
-def test_the_lstm_has_leafs_shapes() -> None:
+def test_the_lstm_has_the_shapes_of_leaf() -> None:
     shapes = {name: tuple(value.shape) for name, value in LSTM().build((80,), 80).state_dict().items()}
     assert shapes == {
         "embedding.weight": (80, 8),
@@ -309,7 +317,7 @@ def test_the_lstm_has_leafs_shapes() -> None:
         assert sum(p.numel() for p in options.build((80,), 80).parameters()) == size
 
 
-def test_the_lstm_reads_the_last_step_and_sequences_only() -> None:
+def test_the_lstm_uses_the_last_step_and_refuses_images() -> None:
     import torch
 
     module = LSTM(hidden=8, layers=1).build((80,), 80)
@@ -320,7 +328,7 @@ def test_the_lstm_reads_the_last_step_and_sequences_only() -> None:
         LSTM().build((1, 8, 8), 10)
 
 
-def test_a_round_on_shakespeare(speeches: Path) -> None:
+def test_a_run_on_shakespeare_is_reproducible(speeches: Path) -> None:
     table = {"name": "shakespeare", "path": str(speeches), "min_chars": 1, "most": 20}
     config = {"rounds": 1, "data": table, "model": {"name": "lstm", "hidden": 8, "layers": 1}, "selection.k": 2}
     first, again = filfl.simulate(config), filfl.simulate(config)
@@ -352,7 +360,7 @@ def test_the_real_speeches() -> None:
 
 
 @real
-def test_leafs_own_file(tmp_path: Path) -> None:
+def test_the_real_leaf_file(tmp_path: Path) -> None:
     (source,) = (FOLDER / "leaf" / "shakespeare" / "test").glob("*.json")
     content = json.loads(source.read_text())
     copy = content["user_data"][content["users"][0]]
@@ -361,7 +369,7 @@ def test_leafs_own_file(tmp_path: Path) -> None:
     data = Shakespeare(path=str(folder)).load(0)
     tested = {"a" * 80, copy["x"][0]}
     assert data.num_clients == 109 and data.names.tolist() == content["users"]
-    assert sum(content["num_samples"]) == 16_507 and len(data.y) < 16_507, "a copy of a test window does not train"
+    assert sum(content["num_samples"]) == 16_507 and len(data.y) < 16_507, "copies of test windows are dropped"
     for k, name in enumerate(data.names):
         user = content["user_data"][name]
         expected = [x + y for x, y in zip(user["x"], user["y"], strict=True) if x not in tested]

@@ -1,4 +1,4 @@
-"""A model's state as one flat vector: what goes in comes out."""
+"""The state of a model as one flat vector."""
 
 from itertools import pairwise
 
@@ -38,19 +38,19 @@ def test_flatten_and_unflatten_are_inverse() -> None:
     assert all(torch.equal(back[name], state[name]) and back[name].dtype == state[name].dtype for name in state)
 
 
-def test_trained_weights_stand_first_and_tied_ones_once() -> None:
+def test_trained_weights_come_first_and_tied_ones_are_stored_once() -> None:
     layout = Layout.of(Everything())
     assert layout.num_trained == 9 + 3 + 3 + 3  # first (tied with last), its bias, norm's weight and bias
     assert layout.num_floats == layout.num_trained + 3 + 3 + 4  # running mean and variance, frozen
     assert layout.num_integers == 1 + 1 + 2  # num_batches_tracked, large, mask
-    places = {e.name: (e.start, e.stop) for e in layout.entries}
-    assert places["first.weight"] == places["last.weight"]
-    floats = sorted({p for e in layout.entries if not e.integer for p in [places[e.name]]})
+    ranges = {e.name: (e.start, e.stop) for e in layout.entries}
+    assert ranges["first.weight"] == ranges["last.weight"]
+    floats = sorted({ranges[e.name] for e in layout.entries if not e.integer})
     assert floats[0][0] == 0 and floats[-1][1] == layout.num_floats
     assert all(a[1] == b[0] for a, b in pairwise(floats)), "no gaps, no overlaps"
 
 
-def test_the_module_lives_in_the_vector() -> None:
+def test_parameters_are_views_into_the_vector() -> None:
     torch.manual_seed(0)
     module = Everything()
     x = torch.randn(5, 3)
@@ -74,12 +74,12 @@ def test_the_module_lives_in_the_vector() -> None:
     ("change", "reason"),
     [
         (lambda s: s.pop("first.bias"), "key first.bias is missing"),
-        (lambda s: s.update(extra=torch.ones(1)), "key extra is not one of the model's"),
+        (lambda s: s.update(extra=torch.ones(1)), "key extra is not in the model"),
         (lambda s: s.update({"first.bias": torch.ones(1)}), r"first.bias has shape \(1,\) instead of \(3,\)"),
         (lambda s: s.update({"first.bias": torch.ones(3).double()}), "dtype torch.float64 instead of torch.float32"),
     ],
 )
-def test_what_does_not_fit_is_named(change, reason: str) -> None:
+def test_a_mismatch_names_the_key(change, reason: str) -> None:
     module = Everything()
     state = dict(module.state_dict())
     change(state)
@@ -88,14 +88,14 @@ def test_what_does_not_fit_is_named(change, reason: str) -> None:
 
 
 def test_mixed_dtypes_and_lazy_layers_are_refused() -> None:
-    with pytest.raises(PluginError, match=r"one dtype \(got torch.float32, torch.float64\)"):
+    with pytest.raises(PluginError, match=r"the same dtype \(got torch.float32, torch.float64\)"):
         Layout.of(nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1).double()))
-    with pytest.raises(PluginError, match="run one batch through it"):
+    with pytest.raises(PluginError, match="run one batch through the model"):
         Layout.of(nn.LazyLinear(2))
 
 
-class Restless(nn.Module):
-    """Remembers the last batch in a buffer that is no part of its state."""
+class WithHiddenState(nn.Module):
+    """Keeps the last batch in a non-persistent buffer, which is not in its state_dict."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -108,15 +108,15 @@ class Restless(nn.Module):
         return out
 
 
-def test_nothing_passes_from_one_client_to_the_next_beside_the_weights() -> None:
-    model = FlatModel(Restless(), CPU)
+def test_loading_weights_resets_non_persistent_buffers() -> None:
+    model = FlatModel(WithHiddenState(), CPU)
     weights, x = model.weights(), torch.ones(3, 2)
     first = model.module(x)
     model.load(weights)
     assert torch.equal(model.module(x), first)
 
 
-def test_bytes_on_the_wire() -> None:
+def test_num_bytes_of_a_message_with_the_weights() -> None:
     assert Layout.of(nn.BatchNorm1d(2)).num_bytes == 4 * (2 + 2 + 2 + 2) + 8
     layout = Layout.of(Everything())
     assert layout.num_bytes == 4 * layout.num_floats + 8 + 8 + 2

@@ -1,4 +1,4 @@
-"""Running a model on samples: its loss, its outputs, its metrics."""
+"""Evaluates a model on samples: loss, outputs, metrics and gradient."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -12,14 +12,14 @@ from torch.nn import functional
 from filfl.weights import FlatModel, Weights
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-"""(outputs, targets) -> the mean loss over the batch."""
+"""(outputs, targets) -> the mean loss of the batch."""
 Metric = Callable[[Tensor, Tensor], float]
-"""(outputs, targets) -> a number, on the whole test set at once."""
+"""(outputs, targets) of the whole test set -> a number."""
 
 ALIGNED = 64
-"""Bytes: torch's own tensors begin at multiples of them."""
+"""The alignment of torch's own tensors in memory, in bytes."""
 CHUNK = 100
-"""Samples a forward pass. Chunks of this size stay in a CPU's cache: measured faster than one large batch."""
+"""Samples per forward pass. Chunks of this size stay in a CPU's cache: measured faster than one large batch."""
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -31,33 +31,38 @@ def mean_squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def accuracy(outputs: Tensor, targets: Tensor) -> float:
-    """The share of samples whose largest output is the right class."""
+    """The share of samples whose largest output is that of the correct class."""
     return float((outputs.argmax(dim=-1) == targets).double().mean())
 
 
 def by_client(owners: NDArray[np.int64]) -> dict[str, Metric]:
-    """The accuracy as clients see it, each on its own test samples: the mean over the clients, and over the worst tenth
-    of them (rounded down, at least one client). `owners` says whose each test sample is, -1 is nobody's; where it says
-    nothing, there are no such metrics."""
+    """Metrics per client, each evaluated on its own test samples: the mean accuracy of the clients, and of the worst
+    tenth of them (rounded down, at least one client).
+
+    `owners` is the client of each test sample, -1 if it is not known. If none is known, there are no such metrics.
+    """
     known = np.asarray(owners) >= 0
     if not known.any():
         return {}
     _, client = np.unique(owners[known], return_inverse=True)
     sizes = np.bincount(client)
 
-    def each(outputs: Tensor, targets: Tensor) -> NDArray[np.float64]:
-        right = (outputs.argmax(dim=-1) == targets).cpu().numpy()[known]
-        return np.bincount(client, weights=right) / sizes
+    def accuracies(outputs: Tensor, targets: Tensor) -> NDArray[np.float64]:
+        correct = (outputs.argmax(dim=-1) == targets).cpu().numpy()[known]
+        return np.bincount(client, weights=correct) / sizes
+
+    def mean(outputs: Tensor, targets: Tensor) -> float:
+        return float(accuracies(outputs, targets).mean())
 
     def worst(outputs: Tensor, targets: Tensor) -> float:
-        return float(np.sort(each(outputs, targets))[: max(1, len(sizes) // 10)].mean())
+        return float(np.sort(accuracies(outputs, targets))[: max(1, len(sizes) // 10)].mean())
 
-    return {"client_accuracy": lambda outputs, targets: float(each(outputs, targets).mean()), "worst_tenth": worst}
+    return {"client_accuracy": mean, "worst_tenth": worst}
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples on a device. Bytes stay bytes until the batch, then become `x * scale + shift`; tokens become int64."""
+    """Samples on a device. In the batch, bytes become `x * scale + shift` and tokens become int64."""
 
     x: Tensor
     y: Tensor
@@ -79,27 +84,27 @@ class Samples:
         for start in range(0, len(self), CHUNK):
             chunk = slice(start, start + CHUNK)
             x = self.inputs(self.x[chunk])
-            # Where a tensor begins in memory may change the last bit of a matrix product: always as torch's own do.
+            # The last bit of a matrix product can depend on the alignment of a tensor, so it is always that of torch.
             yield x if x.data_ptr() % ALIGNED == 0 else x.clone(), self.y[chunk]
 
     def aligned(self) -> "Samples":
-        """The same samples where their chunks need no copy."""
+        """The same samples, aligned so that `chunks` need not copy."""
         return self if self.x.data_ptr() % ALIGNED == 0 else replace(self, x=self.x.clone())
 
     def part(self, start: int, stop: int) -> "Samples":
         return Samples(self.x[start:stop], self.y[start:stop], self.scale, self.shift)
 
     def at(self, rows: Tensor) -> "Samples":
-        """These samples alone, in this order."""
+        """The samples of these rows, in this order."""
         return replace(self, x=self.x[rows.to(self.x.device)], y=self.y[rows.to(self.y.device)])
 
     def without_targets(self) -> "Samples":
-        """What may be shown to somebody who has to say the targets."""
+        """The same inputs without targets, for a client that has to predict them."""
         return replace(self, y=self.y.new_empty(len(self), 0))
 
 
 def _load(model: FlatModel, weights: Weights) -> None:
-    """Make a model ready to be evaluated at these weights."""
+    """Load weights and switch to evaluation mode."""
     model.load(weights)
     if model.module.training:
         model.module.eval()
@@ -115,7 +120,7 @@ def mean_loss(model: FlatModel, weights: Weights, samples: Samples, loss: Loss) 
 
 @torch.no_grad()
 def outputs(model: FlatModel, weights: Weights, samples: Samples) -> Tensor:
-    """What the model says to every sample: [m, ...]."""
+    """The outputs of the model for every sample: [m, ...]."""
     _load(model, weights)
     return torch.cat([model.module(x) for x, _ in samples.chunks()])
 
@@ -124,18 +129,18 @@ def outputs(model: FlatModel, weights: Weights, samples: Samples) -> Tensor:
 def score(
     model: FlatModel, weights: Weights, samples: Samples, loss: Loss, metrics: Mapping[str, Metric]
 ) -> tuple[float, dict[str, float]]:
-    """The mean loss and every metric on the samples, in one pass."""
+    """The mean loss and all metrics on the samples, in one pass."""
     _load(model, weights)
     outputs, total = [], 0.0
     for x, y in samples.chunks():
         outputs.append(model.module(x))
         total += len(y) * float(loss(outputs[-1], y))
-    everything = torch.cat(outputs)
-    return total / len(samples), {name: float(metric(everything, samples.y)) for name, metric in metrics.items()}
+    all_outputs = torch.cat(outputs)
+    return total / len(samples), {name: float(metric(all_outputs, samples.y)) for name, metric in metrics.items()}
 
 
 def full_gradient(model: FlatModel, weights: Weights, samples: Samples, loss: Loss) -> Tensor:
-    """The gradient of the mean loss over all the samples, as a flat vector."""
+    """The gradient of the mean loss over all samples, as a flat vector."""
     _load(model, weights)
     total = torch.zeros_like(model.vector[: model.layout.num_trained])
     for x, y in samples.chunks():

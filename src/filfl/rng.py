@@ -1,8 +1,7 @@
-"""The only source of chance.
+"""The only source of randomness.
 
-Draws are addressed, not consumed: what happens in round 7 to client 3 is a function of (seed, 7, purpose, 3)
-and of nothing that ran before. So results do not depend on the order of execution, on the number of workers,
-or on resuming.
+Every draw has an address: the draw for client 3 in round 7 is a function of (seed, 7, purpose, 3) and not of previous
+draws. So results do not depend on the order of execution, on the number of workers, or on resuming.
 """
 
 import hashlib
@@ -16,11 +15,11 @@ if TYPE_CHECKING:
     import torch
 
 SETUP = 0
-"""The round number of everything that is drawn before the first round."""
+"""The round number of draws before the first round."""
 
 
 def stream(seed: int, round: int, purpose: str, client: int | None = None) -> np.random.Generator:
-    """The generator for one purpose in one round (and, where it is about one client, for that client)."""
+    """The generator for one purpose in one round, and for one client if the draw concerns a single client."""
     tag = int.from_bytes(hashlib.blake2b(purpose.encode(), digest_size=8).digest(), "little")
     key = (seed, round, tag) if client is None else (seed, round, tag, client)
     return np.random.default_rng(np.random.SeedSequence(key))
@@ -28,10 +27,10 @@ def stream(seed: int, round: int, purpose: str, client: int | None = None) -> np
 
 @contextmanager
 def torch_seeded(rng: np.random.Generator, device: "torch.device") -> Iterator[None]:
-    """Seed torch's global generators from `rng` (initialisation and dropout draw from them), then put them back."""
+    """Seed torch's global generators, which initialisation and dropout use, from `rng`; restore them afterwards."""
     import torch
 
-    # Not torch.manual_seed: where CUDA sleeps it queues the seed with a stack trace, for every call.
+    # Not torch.manual_seed: if CUDA is not initialised, every call queues the seed together with a stack trace.
     generators = [torch.default_generator]
     if device.type == "cuda":
         index = torch.cuda.current_device() if device.index is None else device.index

@@ -1,6 +1,5 @@
 """What must always hold of whole runs whose filter rounds move logits."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -114,24 +113,6 @@ def test_smaller_logits_refuse_nobody_who_is_honest_and_filter_nearly_as_well(
     first, other = full.records[0], less.records[0]
     assert other["surrogate_all"] == pytest.approx(first["surrogate_all"], abs=0.3 if "filter.part" in form else 0.1)
     assert less.accuracy[-1] > 0.6 * full.accuracy[-1]
-
-
-@pytest.mark.parametrize("selection", [{}, {"selection.name": "divfl", "selection.of": "predictions"}])
-def test_a_resumed_run_is_the_uninterrupted_one(
-    small: dict[str, Any], tmp_path: Path, selection: dict[str, Any]
-) -> None:
-    config = {**small, **LOGITS, **selection, "rounds": 6, "filter.part": 20, "filter.name": "rgf"}
-    whole = quiet(config)
-
-    def die(record: dict[str, Any], state: object) -> None:
-        if record["round"] == 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        quiet(config, out=tmp_path / "cut", callbacks=[die])
-    resumed = quiet(config, out=tmp_path / "cut", resume=True)
-    assert resumed.records == whole.records, "also in who has V already"
-    assert torch.equal(weights(resumed), weights(whole))
 
 
 def test_V_goes_down_once_a_client(small: dict[str, Any]) -> None:

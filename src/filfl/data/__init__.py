@@ -1,4 +1,4 @@
-"""Data with clients. A new dataset is one file here and one line below."""
+"""Federated data and its sources. A new dataset is one file here and one line below."""
 
 from filfl.data.arrays import Arrays
 from filfl.data.base import Dataset

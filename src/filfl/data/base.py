@@ -1,8 +1,8 @@
-"""What a dataset is: options with a `load`."""
+"""The base classes of datasets: options with a `load`."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset(Section, ABC):
-    """A source of data with clients."""
+    """A source of federated data."""
 
     noisy: Fraction = 0.0
     """The share of clients that get random labels, rounded to whole clients. 0 is none, 1 is all."""
@@ -39,48 +39,12 @@ class Dataset(Section, ABC):
 
     @abstractmethod
     def read(self, seed: int) -> FederatedData:
-        """The data as its source has it, dealt to clients."""
-
-
-def deal(
-    x: NDArray[np.uint8],
-    y: NDArray[np.int64],
-    order: NDArray[np.int64],
-    *,
-    clients: int,
-    partition: str,
-    alpha: float,
-    shards: int,
-    min_size: int,
-    test: Pair,
-    filtering: float,
-    validation: float,
-    seed: int,
-    scale: ArrayLike,
-    shift: ArrayLike = 0.0,
-) -> FederatedData:
-    """Samples that belong to nobody, dealt to clients: of those in `order`, the first `filtering` go to the server."""
-    server, private = np.split(order, [floored(filtering, len(order))])
-    options: dict[str, dict[str, float]] = {"dirichlet": {"alpha": alpha}, "shards": {"shards_each": shards}}
-    parts = PARTITIONS[partition](
-        y[private], clients, min_size, stream(seed, SETUP, "partition"), **options.get(partition, {})
-    )
-    return FederatedData.from_arrays(
-        x[private],
-        y[private],
-        client_ids_of(parts, len(private)),
-        test=test,
-        filtering=(x[server], y[server]),
-        validation=validation,
-        seed=seed,
-        scale=scale,
-        shift=shift,
-    )
+        """Read the source and split it into clients, without random labels."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Partitioned(Dataset):
-    """A dataset without clients of its own: `test` and then `filtering` are cut off, the rest is dealt out."""
+    """A dataset without clients of its own: the training samples are partitioned over `clients`."""
 
     clients: Count = 20
     """The number of clients."""
@@ -96,8 +60,6 @@ class Partitioned(Dataset):
     min_size: Count = 10
     """The smallest number of samples per client, before validation. dirichlet moves samples from the largest clients
     to reach it; the other partitions are refused if a client has fewer."""
-    test: Share = 0.2
-    """The share of all samples in the test set."""
     filtering: Share = 0.1
     """The share of the remaining samples in the server's filtering set; 0 leaves nothing to filter with."""
     validation: Share = 0.1
@@ -107,26 +69,55 @@ class Partitioned(Dataset):
     def known_clients(self) -> int | None:
         return self.clients
 
+    def split(
+        self,
+        x: NDArray[np.uint8],
+        y: NDArray[np.int64],
+        order: NDArray[np.int64],
+        test: Pair,
+        seed: int,
+        scale: ArrayLike,
+        shift: ArrayLike = 0.0,
+    ) -> FederatedData:
+        """Partition the samples in `order` over the clients, after a share `filtering` for the server."""
+        server, private = np.split(order, [floored(self.filtering, len(order))])
+        options: dict[str, dict[str, Any]] = {
+            "dirichlet": {"alpha": self.alpha},
+            "shards": {"shards_each": self.shards},
+        }
+        parts = PARTITIONS[self.partition](
+            y[private],
+            self.clients,
+            self.min_size,
+            stream(seed, SETUP, "partition"),
+            **options.get(self.partition, {}),
+        )
+        return FederatedData.from_arrays(
+            x[private],
+            y[private],
+            client_ids_of(parts, len(private)),
+            test=test,
+            filtering=(x[server], y[server]),
+            validation=self.validation,
+            seed=seed,
+            scale=scale,
+            shift=shift,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pooled(Partitioned):
+    """A single pool of samples: the shares `test` and `filtering` are held out, the rest is partitioned."""
+
+    test: Share = 0.2
+    """The share of all samples in the test set."""
+
     @abstractmethod
     def arrays(self) -> tuple[NDArray[np.uint8], NDArray[np.int64], float]:
-        """All samples as bytes, their labels, and the scale that brings a byte into [0, 1]."""
+        """All samples as bytes, their labels, and the factor that scales a byte to [0, 1]."""
 
     def read(self, seed: int) -> FederatedData:
         x, y, scale = self.arrays()
         order = stream(seed, SETUP, "held-out").permutation(len(x))
         test, rest = np.split(order, [floored(self.test, len(x))])
-        return deal(
-            x,
-            y,
-            rest,
-            clients=self.clients,
-            partition=self.partition,
-            alpha=self.alpha,
-            shards=self.shards,
-            min_size=self.min_size,
-            test=(x[test], y[test]),
-            filtering=self.filtering,
-            validation=self.validation,
-            seed=seed,
-            scale=scale,
-        )
+        return self.split(x, y, rest, (x[test], y[test]), seed, scale)

@@ -1,40 +1,38 @@
-"""Parsed data, kept in the user's cache folder, so that a second start is fast.
+"""A cache of parsed data in the user's cache folder, so that later starts are fast.
 
-A cache file stands under a hash of its sources (path, size and time of change of each file) and of the parser's
-version. One that is damaged, or cannot be written, costs time and nothing else. `FILFL_CACHE` moves the folder.
+The name of a cache file has a hash of its sources (path, size and modification time of each file) and the version of
+the parser. A damaged cache file is written again, and a folder that is not writable is ignored. The environment
+variable `FILFL_CACHE` selects another folder.
 """
 
 import hashlib
 import os
-import sys
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+import platformdirs
 from numpy.typing import NDArray
 
 Arrays = dict[str, NDArray[np.generic]]
 
 
 def cache_folder() -> Path:
-    """Where parsed data is kept on this system."""
-    if given := os.environ.get("FILFL_CACHE"):
-        return Path(given)
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home())) / "filfl" / "cache"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "filfl"
+    """The folder of `FILFL_CACHE`, or this system's cache folder for filfl."""
+    given = os.environ.get("FILFL_CACHE")
+    return Path(given) if given else platformdirs.user_cache_path("filfl", appauthor=False)
 
 
 def cached(parser: str, sources: Sequence[Path], parse: Callable[[], Arrays]) -> Arrays:
-    """What `parse` makes of the sources: read from the cache, or made and put there. `parser` names its version."""
+    """Return `parse()`, from the cache where possible. `parser` is the name and version of the parser."""
     path = cache_folder() / f"{parser}-{_fingerprint(sources)}.npz"
     try:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as stored:
             return {name: stored[name] for name in stored.files}
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-        pass  # not there, or damaged: made anew
+        pass  # missing or damaged: parse the sources
     arrays = parse()
     temporary = path.with_name(f".{path.name}.{os.getpid()}.filfl-tmp")
     try:
@@ -48,5 +46,5 @@ def cached(parser: str, sources: Sequence[Path], parse: Callable[[], Arrays]) ->
 
 
 def _fingerprint(sources: Sequence[Path]) -> str:
-    facts = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in sources]
-    return hashlib.blake2b(repr(facts).encode(), digest_size=12).hexdigest()
+    statuses = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in sources]
+    return hashlib.blake2b(repr(statuses).encode(), digest_size=12).hexdigest()

@@ -1,7 +1,7 @@
-"""CIFAR-10's pickled batches, read without running anything that a pickle may name.
+"""Reads CIFAR-10's pickled batches without executing code from the file.
 
-A pickle can call any function. This reader knows the few names that arrays need, and gives each a stand-in of its
-own: not even numpy's code runs on what the file says before it is checked.
+A pickle can call any function. This reader allows only the names that numpy arrays need, and replaces each of them by
+a class of its own, so that not even numpy's code runs on unchecked content.
 """
 
 import pickle
@@ -23,54 +23,54 @@ def read_pickle(file: Path) -> tuple[NDArray[np.uint8], list[int]]:
         raise DataError(f"{file} cannot be read: {error.strerror}") from None
     except _Forbidden as error:
         raise DataError(
-            f"{file} wants to call {error}, which no CIFAR-10 batch needs: nothing of it was run. "
-            "Take the files from https://www.cs.toronto.edu/~kriz/cifar.html"
+            f"{file} calls {error}, which a CIFAR-10 batch does not need; nothing of it was executed. "
+            "Download the files from https://www.cs.toronto.edu/~kriz/cifar.html"
         ) from None
-    except Exception as error:  # a broken pickle raises whatever its bytes happen to say
-        raise DataError(f"{file} is not a whole pickle of CIFAR-10 ({error}): unpack CIFAR-10 again") from None
+    except Exception as error:  # a damaged pickle can raise any exception
+        raise DataError(f"{file} is not a complete pickle of CIFAR-10 ({error}); unpack CIFAR-10 again") from None
     if not isinstance(batch, dict) or not {b"data", b"labels"} <= batch.keys():
         raise DataError(f'{file} is not a batch of CIFAR-10: it must be a dict with b"data" and b"labels"')
     data, labels = batch[b"data"], batch[b"labels"]
     if not isinstance(data, _Array) or data.values is None:
         raise DataError(f'{file}: b"data" must be an array (got {type(data).__name__})')
     if not isinstance(labels, list) or not all(type(label) is int for label in labels):
-        raise DataError(f'{file}: b"labels" must be a list of whole numbers')
+        raise DataError(f'{file}: b"labels" must be a list of integers')
     return data.values, labels
 
 
 class _Forbidden(Exception):
-    """A name that this reader does not know."""
+    """The pickle names a function or class that is not allowed."""
 
 
-class _Kind:
-    """Stands for numpy.dtype: keeps the name of the kind, such as u1, and no more."""
+class _DType:
+    """Replaces numpy.dtype: keeps the name of the type, such as u1."""
 
     def __init__(self, name: str | bytes, *_: object) -> None:
         self.name = name.decode() if isinstance(name, bytes) else name
 
     def __setstate__(self, state: object) -> None:
-        """Byte order and the like: one byte has none."""
+        """Ignore the state: it holds the byte order, which single bytes do not have."""
 
 
 class _Array:
-    """Stands for numpy.ndarray: bytes with a shape."""
+    """Replaces numpy.ndarray: bytes with a shape."""
 
     values: NDArray[np.uint8] | None = None
 
-    def __setstate__(self, state: tuple[object, tuple[int, ...], _Kind, bool, bytes]) -> None:
-        _, shape, kind, columns_first, content = state
-        self.values = _bytes(content, kind, shape, "F" if columns_first else "C")
+    def __setstate__(self, state: tuple[object, tuple[int, ...], _DType, bool, bytes]) -> None:
+        _, shape, dtype, column_major, content = state
+        self.values = _bytes(content, dtype, shape, "F" if column_major else "C")
 
 
-def _bytes(content: bytes, kind: _Kind, shape: tuple[int, ...], order: Any) -> NDArray[np.uint8]:
-    if kind.name not in ("u1", "uint8"):
-        raise ValueError(f"its images are {kind.name}, and must be bytes from 0 to 255, u1")
+def _bytes(content: bytes, dtype: _DType, shape: tuple[int, ...], order: Any) -> NDArray[np.uint8]:
+    if dtype.name not in ("u1", "uint8"):
+        raise ValueError(f"images must be uint8, with values from 0 to 255, got {dtype.name}")
     return np.frombuffer(content, dtype=np.uint8).reshape(shape, order="F" if order == "F" else "C")
 
 
-def _from_buffer(content: bytes, kind: _Kind, shape: tuple[int, ...], order: Any, *_: object) -> _Array:
+def _from_buffer(content: bytes, dtype: _DType, shape: tuple[int, ...], order: Any, *_: object) -> _Array:
     array = _Array()
-    array.values = _bytes(content, kind, shape, order)
+    array.values = _bytes(content, dtype, shape, order)
     return array
 
 
@@ -79,24 +79,25 @@ def _reconstruct(*_: object) -> _Array:
 
 
 def _encode(text: str, encoding: str) -> bytes:
-    # Protocol 2 has no bytes: Python 3 writes them as text in latin1.
+    # Protocol 2 has no bytes: Python 3 writes them as latin1 text.
     return text.encode("latin1")
 
 
-STAND_INS: dict[tuple[str, str], Any] = {
+ALLOWED: dict[tuple[str, str], Any] = {
     ("numpy", "ndarray"): _Array,
-    ("numpy", "dtype"): _Kind,
+    ("numpy", "dtype"): _DType,
     ("_codecs", "encode"): _encode,
     **{(f"numpy.{core}.multiarray", "_reconstruct"): _reconstruct for core in ("core", "_core")},
     **{(f"numpy.{core}.numeric", "_frombuffer"): _from_buffer for core in ("core", "_core")},  # protocol 5
 }
+"""The names that a pickle may use, and what they are replaced by."""
 
 
 class _ArraysOnly(pickle.Unpickler):
-    """An unpickler that makes plain containers and byte arrays."""
+    """An unpickler that builds only plain containers and byte arrays."""
 
     def find_class(self, module: str, name: str) -> Any:
         try:
-            return STAND_INS[module, name]
+            return ALLOWED[module, name]
         except KeyError:
             raise _Forbidden(f"{module}.{name}") from None

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from filfl.data.base import Partitioned
+from filfl.data.base import Pooled
 
 
 @dataclass(frozen=True, kw_only=True)
-class Digits(Partitioned):
-    """1,797 digits of 8 x 8 pixels, shipped with scikit-learn: the smallest real data, for a first look."""
+class Digits(Pooled):
+    """1,797 digits of 8 x 8 pixels from scikit-learn, without a download: the smallest real dataset."""
 
     def arrays(self) -> tuple[NDArray[np.uint8], NDArray[np.int64], float]:
         from sklearn.datasets import load_digits

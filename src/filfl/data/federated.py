@@ -1,4 +1,4 @@
-"""Data that lies with clients: one contiguous array, cut by offsets."""
+"""The data of all clients: one contiguous array, split by offsets."""
 
 import hashlib
 import numbers
@@ -15,15 +15,15 @@ from filfl.rng import SETUP, stream
 Array = NDArray[np.generic]
 Pair = tuple[ArrayLike, ArrayLike]
 Owned = tuple[ArrayLike, ArrayLike, ArrayLike]
-"""Samples, targets, and whose each of them is."""
+"""Samples, targets, and the client of each sample."""
 
 
 @dataclass(frozen=True)
 class FederatedData:
-    """What the clients hold, what the server filters with, and what the result is tested on.
+    """The samples of the clients, the server's filtering set and the global test set.
 
-    The samples of client k are `x[offsets[k]:offsets[k + 1]]`; those before `train_ends[k]` train, the rest
-    validate. Images are uint8 and become `x * scale + shift` in the batch; other integers are tokens.
+    The samples of client k are `x[offsets[k]:offsets[k + 1]]`: training samples up to `train_ends[k]`, then validation
+    samples. Images are uint8 and become `x * scale + shift` in the batch; other integers are tokens.
     """
 
     x: Array
@@ -35,13 +35,13 @@ class FederatedData:
     test_x: Array
     test_y: Array
     test_clients: NDArray[np.int64]
-    """Whose each test sample is; -1 where the source does not say."""
+    """The client of each test sample; -1 if it is not known."""
     classes: int
-    """The number of classes; 0 when the targets are not class labels."""
+    """The number of classes; 0 if the targets are not class labels."""
     names: Array
-    """What the source calls the clients: texts or whole numbers."""
+    """The names of the clients in the source: strings or integers."""
     noisy: NDArray[np.bool_]
-    """Which clients were given random labels."""
+    """Whether each client was given random labels."""
     scale: NDArray[np.float32]
     shift: NDArray[np.float32]
 
@@ -55,11 +55,11 @@ class FederatedData:
 
     @property
     def num_train(self) -> NDArray[np.int64]:
-        """Training samples of each client."""
+        """The number of training samples of each client."""
         return self.train_ends - self.offsets[:-1]
 
     def fingerprint(self) -> str:
-        """A hash of everything in here but the names: two data sets with the same one give the same run."""
+        """A hash of everything but the names. Datasets with equal fingerprints give equal runs."""
         digest = hashlib.blake2b(digest_size=16)
         for name, array in self._arrays().items():
             if name != "names":
@@ -67,32 +67,32 @@ class FederatedData:
         return digest.hexdigest()
 
     def save(self, directory: str | Path) -> None:
-        """Write this data into a new folder, from which `open` maps it."""
+        """Write this data to a new folder, from which `open` maps it."""
         save_arrays(Path(directory).expanduser(), self._arrays(), {"classes": self.classes})
 
     @classmethod
     def open(cls, directory: str | Path) -> "FederatedData":
-        """The data that `save` wrote, mapped into memory: of a million clients only those who are asked are read.
+        """Map data that `save` wrote into memory: of a million clients, only those that take part are read.
 
-        A file of another size than was written is refused. So is one of another time of change and another hash; of
-        the others the hash is taken as it was written, so that nothing has to be read for the fingerprint.
+        A file is refused if its size differs from the saved one, or if its modification time and its hash do. If the
+        modification time is the saved one, the saved hash is used, so that nothing is read for the fingerprint.
         """
         directory = Path(directory).expanduser()
-        arrays, rest = open_arrays(directory, [f.name for f in fields(cls) if f.name != "classes"])
-        if not isinstance(classes := rest.get("classes"), int):
-            raise DataError(f"{directory} does not say how many classes there are: save the data again")
-        arrays["x"].read_at_random()
-        arrays["y"].read_at_random()
+        arrays, metadata = open_arrays(directory, [f.name for f in fields(cls) if f.name != "classes"])
+        if not isinstance(classes := metadata.get("classes"), int):
+            raise DataError(f"{directory} has no valid number of classes (got {classes!r}); save the data again")
+        arrays["x"].advise_random_access()
+        arrays["y"].advise_random_access()
         data = cls(**arrays, classes=classes)
-        if problem := data._misfit():
-            raise DataError(f"{directory} does not fit together: {problem}")
+        if problem := data._inconsistency():
+            raise DataError(f"{directory} has inconsistent arrays: {problem}; save the data again")
         return data
 
     def _arrays(self) -> dict[str, Array]:
         return {f.name: np.asanyarray(getattr(self, f.name)) for f in fields(self) if f.name != "classes"}
 
-    def _misfit(self) -> str | None:
-        """What is wrong with the lengths, if anything."""
+    def _inconsistency(self) -> str | None:
+        """The first inconsistency of the lengths, or None."""
         lengths = {name: len(array) for name, array in self._arrays().items() if array.ndim}
         groups = (
             ("train_ends", "names", "noisy"),
@@ -104,11 +104,10 @@ class FederatedData:
             if len({lengths.get(name) for name in group}) > 1:
                 return ", ".join(f"{name} has {lengths.get(name, 'no')}" for name in group) + " entries"
         if lengths["offsets"] != lengths["train_ends"] + 1:
-            return f"offsets must have one entry more than train_ends (got {lengths['offsets']})"
-        start, stop = self.offsets[:-1], self.offsets[1:]
-        whole = self.offsets[0] == 0 and self.offsets[-1] == lengths["x"]
-        if not whole or (start > self.train_ends).any() or (self.train_ends > stop).any():
-            return f"offsets and train_ends do not cut the {lengths['x']} samples into clients"
+            return f"offsets must have {lengths['train_ends'] + 1} entries (got {lengths['offsets']})"
+        covers_all = self.offsets[0] == 0 and self.offsets[-1] == lengths["x"]
+        if not covers_all or (self.offsets[:-1] > self.train_ends).any() or (self.train_ends > self.offsets[1:]).any():
+            return f"offsets and train_ends do not split the {lengths['x']} samples into clients"
         return None
 
     @classmethod
@@ -125,16 +124,18 @@ class FederatedData:
         scale: ArrayLike = 1 / 255,
         shift: ArrayLike = 0.0,
     ) -> "FederatedData":
-        """Your own samples: `x[i]` with target `y[i]` lies with client `client_ids[i]` (numbers or names).
+        """Federated data from your own arrays: sample `x[i]` with target `y[i]` belongs to client `client_ids[i]`.
 
-        `test` and `filtering` are arrays `(x, y)` of their own, or shares: `test` of every client's samples,
-        `filtering` and `validation` of those that are left. Counts are floored, and the remainder trains. `test` may
-        also be `(x, y, client_ids)`, so that it is known whose each test sample is. Integer targets are classes
-        0, 1, ...; uint8 inputs become `x * scale + shift` in the batch.
+        client_ids: integers or names.
+        test, filtering: arrays `(x, y)`, or shares. `test` is a share of every client's samples, `filtering` and
+            `validation` are shares of the remaining ones. Counts are rounded down; what is left are training samples.
+            `test` can also be `(x, y, client_ids)`, with the client of each test sample.
+        y: integer targets are classes 0, 1, ...; floating-point targets are numbers.
+        scale, shift: uint8 inputs become `x * scale + shift` in the batch.
         """
         x, y, owners = as_inputs("x", x), as_targets("y", y), _owners(client_ids)
         if not len(x) == len(y) == len(owners):
-            raise DataError(f"x, y and client_ids must have one length (got {len(x)}, {len(y)}, {len(owners)})")
+            raise DataError(f"x, y and client_ids must have the same length (got {len(x)}, {len(y)}, {len(owners)})")
         if len(x) == 0:
             raise DataError("there are no samples")
         names, owners = np.unique(owners, return_inverse=True)
@@ -145,9 +146,10 @@ class FederatedData:
         }
         for key, share in shares.items():
             if not isinstance(share, numbers.Real) or not 0 <= share < 1:
-                raise DataError(f"{key} must be a share of at least 0 and below 1, or arrays (x, y) (got {share})")
+                or_arrays = "" if key == "validation" else ", or arrays (x, y)"
+                raise DataError(f"{key} must be a share of at least 0 and below 1{or_arrays} (got {share})")
         if shares["filtering"] + shares["validation"] >= 1:
-            raise DataError(f"filtering and validation leave nothing to train on (got {filtering} and {validation})")
+            raise DataError(f"filtering and validation must leave training samples (got {filtering} and {validation})")
 
         counts = np.bincount(owners)
         starts = np.concatenate([[0], np.cumsum(counts)])
@@ -155,41 +157,27 @@ class FederatedData:
         for k in range(len(names)):
             mine = slice(starts[k], starts[k + 1])
             shuffled[mine] = stream(seed, SETUP, "split", k).permutation(shuffled[mine])
-        # One client after the other, the samples are cut into test | filtering | validation | train.
+        # The samples of each client are split into test | filtering | validation | train.
         tested = _floored_each(shares["test"], counts)
         filtered, validated = (_floored_each(shares[key], counts - tested) for key in ("filtering", "validation"))
         cuts = np.stack([tested, tested + filtered, tested + filtered + validated])
         owners = np.repeat(np.arange(len(names)), counts)
         kind = (np.arange(len(owners)) - starts[owners] >= cuts[:, owners]).sum(axis=0)
-        parts = {"test": shuffled[kind == 0], "filtering": shuffled[kind == 1]}
         kept = kind >= 2
         order = shuffled[kept][np.argsort(2 * owners[kept] - kind[kept], kind="stable")]
-        sizes = counts - tested - filtered
-        offsets = np.concatenate([[0], np.cumsum(sizes)])
+        offsets = np.concatenate([[0], np.cumsum(counts - tested - filtered)])
 
-        def own_or_cut(which: str, given: float | Pair | Owned) -> tuple[Array, Array]:
-            if not isinstance(given, tuple | list):
-                return x[parts[which]], y[parts[which]]
-            if len(given) not in ((2, 3) if which == "test" else (2,)):
-                raise DataError(f"{which} must be a share or a pair of arrays (x, y) (got {len(given)} things)")
-            own_x, own_y = as_inputs(f"{which} x", given[0]), as_targets(f"{which} y", given[1])
-            if own_x.shape[1:] != x.shape[1:] or own_x.dtype != x.dtype or own_y.dtype != y.dtype:
-                raise DataError(
-                    f"{which} samples are {own_x.dtype}{list(own_x.shape[1:])} with {own_y.dtype} targets, "
-                    f"but the clients' are {x.dtype}{list(x.shape[1:])} with {y.dtype}"
-                )
-            if len(own_x) != len(own_y):
-                raise DataError(f"{which} x and y must have one length (got {len(own_x)} and {len(own_y)})")
-            return own_x, own_y
-
-        test_x, test_y = own_or_cut("test", test)
-        filter_x, filter_y = own_or_cut("filtering", filtering)
-        if len(test_x) == 0:
-            raise DataError("the test set is empty: give it a larger share of the samples, or arrays (x, y) of its own")
+        test_x, test_y = x[shuffled[kind == 0]], y[shuffled[kind == 0]]
+        filter_x, filter_y = x[shuffled[kind == 1]], y[shuffled[kind == 1]]
         test_clients = owners[kind == 0]
         if isinstance(test, tuple | list):
-            test_clients = _places(names, test[2], len(test_y)) if len(test) == 3 else np.full(len(test_y), -1)
-        everything = np.concatenate([y, test_y, filter_y])
+            test_x, test_y = samples_like("test", test[:2] if len(test) == 3 else test, x, y)
+            test_clients = _indices(names, test[2], len(test_y)) if len(test) == 3 else np.full(len(test_y), -1)
+        if isinstance(filtering, tuple | list):
+            filter_x, filter_y = samples_like("filtering", filtering, x, y)
+        if len(test_x) == 0:
+            raise DataError("the test set is empty; raise the share `test`, or set test to arrays (x, y)")
+        all_targets = np.concatenate([y, test_y, filter_y])
         return cls(
             x=np.ascontiguousarray(x[order]),
             y=np.ascontiguousarray(y[order]),
@@ -200,7 +188,7 @@ class FederatedData:
             test_x=test_x,
             test_y=test_y,
             test_clients=test_clients,
-            classes=int(everything.max()) + 1 if everything.dtype.kind == "i" else 0,
+            classes=int(all_targets.max()) + 1 if all_targets.dtype.kind == "i" else 0,
             names=names if names.dtype.kind in "iuU" else np.array([str(name) for name in names]),
             noisy=np.zeros(len(names), dtype=bool),
             scale=np.asarray(scale, dtype=np.float32),
@@ -208,12 +196,12 @@ class FederatedData:
         )
 
     def with_random_labels(self, share: float, seed: int) -> "FederatedData":
-        """This data after `share` of the clients had all their labels replaced by random ones."""
+        """A copy in which a share of the clients have random labels, in training and in validation."""
         count = round(share * self.num_clients)
         if count == 0:
             return self
         if self.classes == 0:
-            raise DataError("data.noisy needs class labels, and these targets are numbers")
+            raise DataError("data.noisy needs class labels, but the targets of this dataset are numbers; set it to 0")
         chosen = stream(seed, SETUP, "noisy").permutation(self.num_clients)[:count]
         y, noisy = np.array(self.y), np.array(self.noisy)
         for k in chosen:
@@ -223,24 +211,24 @@ class FederatedData:
         return replace(self, y=y, noisy=noisy)
 
     def with_filter_size(self, size: int | None, seed: int) -> "FederatedData":
-        """This data with m = `size` of the server's filtering samples, drawn by seed (all of them when unset)."""
+        """A copy with m = `size` of the server's filtering samples, drawn with the seed. None keeps all of them."""
         if size is None:
             return self
         chosen = np.sort(stream(seed, SETUP, "filtering-set").permutation(len(self.filter_y))[:size])
         return replace(self, filter_x=self.filter_x[chosen], filter_y=self.filter_y[chosen])
 
 
-def _places(names: Array, client_ids: ArrayLike, count: int) -> NDArray[np.int64]:
-    """Where each owner of a test sample stands among the clients; -1 for one who has no training samples."""
+def _indices(names: Array, client_ids: ArrayLike, count: int) -> NDArray[np.int64]:
+    """The index of the client of each test sample; -1 for a client without training samples."""
     owners = _owners(client_ids)
     if len(owners) != count:
-        raise DataError(f"test x and client_ids must have one length (got {count} and {len(owners)})")
-    places = np.searchsorted(names, owners).clip(max=len(names) - 1)
-    return np.where(names[places] == owners, places, -1)
+        raise DataError(f"test x and client_ids must have the same length (got {count} and {len(owners)})")
+    indices = np.searchsorted(names, owners).clip(max=len(names) - 1)
+    return np.where(names[indices] == owners, indices, -1)
 
 
 def floored(share: float, count: int) -> int:
-    """The share of a count, rounded down; 0.29 of 100 is 29, although their product in floating point is not."""
+    """The share of a count, rounded down. 0.29 of 100 is 29, although the floating-point product is below 29."""
     return int(_floored_each(share, np.array(count)))
 
 
@@ -251,39 +239,54 @@ def _floored_each(share: float, counts: NDArray[np.int64]) -> NDArray[np.int64]:
 def _owners(client_ids: ArrayLike) -> Array:
     owners = np.asarray(client_ids)
     if owners.ndim != 1:
-        raise DataError(f"client_ids must be a list with one client a sample (got shape {owners.shape})")
+        raise DataError(f"client_ids must be a list with one client per sample (got shape {list(owners.shape)})")
     if owners.dtype.kind not in "iuUSb":
-        raise DataError(f"client_ids must be whole numbers or names (got {owners.dtype})")
+        raise DataError(f"client_ids must be integers or names (got {owners.dtype})")
     return owners
 
 
+def samples_like(name: str, given: Pair, x: Array, y: Array) -> tuple[Array, Array]:
+    """Convert samples and check that they have the shape and dtypes of the clients' `x` and `y`."""
+    if len(given) != 2:
+        raise DataError(f"{name} must be a share or arrays (x, y) (got {len(given)} arrays)")
+    own_x, own_y = as_inputs(f"{name} x", given[0]), as_targets(f"{name} y", given[1])
+    if own_x.shape[1:] != x.shape[1:] or own_x.dtype != x.dtype or own_y.dtype != y.dtype:
+        raise DataError(
+            f"{name} samples are {own_x.dtype}{list(own_x.shape[1:])} with {own_y.dtype} targets, "
+            f"but those of the clients are {x.dtype}{list(x.shape[1:])} with {y.dtype} targets"
+        )
+    if len(own_x) != len(own_y):
+        raise DataError(f"{name} x and y must have the same length (got {len(own_x)} and {len(own_y)})")
+    return own_x, own_y
+
+
 def as_inputs(name: str, values: ArrayLike) -> Array:
-    """Samples as they are kept: float32, bytes, or small integers. `name` is for the errors."""
+    """Convert samples to float32, bytes or small integers. `name` is for the errors."""
     array = _numbers(name, values)
     if array.ndim == 0:
-        raise DataError(f"{name} must have one row a sample (got a single number)")
+        raise DataError(f"{name} must have one row per sample (got a single number)")
     if array.dtype.kind in "fb":
         array = array.astype(np.float32, copy=False)
         if bad := np.flatnonzero(~np.isfinite(array).all(axis=tuple(range(1, array.ndim)))).tolist():
-            raise DataError(f"{name} has values that are not finite in {len(bad)} samples, first in sample {bad[0]}")
+            raise DataError(f"{name} must be finite (got other values in {len(bad)} samples, first in sample {bad[0]})")
         return array
-    # Bytes are pixels; other integers are tokens, and stay as small as they are until the batch.
+    # Bytes are pixels. Other integers are tokens, which keep their small type until the batch.
     return array if array.dtype in (np.uint8, np.int8, np.int16, np.int32) else array.astype(np.int64)
 
 
 def as_targets(name: str, values: ArrayLike) -> Array:
-    """Targets as they are kept: int64 classes, or float32."""
+    """Convert targets to int64 classes or float32. `name` is for the errors."""
     array = _numbers(name, values)
     if array.ndim == 0:
-        raise DataError(f"{name} must have one target a sample (got a single number)")
+        raise DataError(f"{name} must have one target per sample (got a single number)")
     if array.dtype.kind == "f":
         array = array.astype(np.float32, copy=False)
         if not np.isfinite(array).all():
-            raise DataError(f"{name} has targets that are not finite")
+            raise DataError(f"{name} must be finite (got targets that are not)")
         return array
     array = array.astype(np.int64, copy=False)
     if array.size and array.min() < 0:
-        raise DataError(f"{name} has the label {array.min()}; classes are 0, 1, 2, ...")
+        raise DataError(f"{name} must have labels 0, 1, 2, ... (got {array.min()})")
     return array
 
 
@@ -291,7 +294,7 @@ def _numbers(name: str, values: ArrayLike) -> Array:
     try:
         array = np.asarray(values)
     except (ValueError, TypeError, RuntimeError) as error:
-        raise DataError(f"{name} cannot be made an array: {error}") from None
+        raise DataError(f"{name} cannot be converted to an array: {error}") from None
     if array.dtype.kind not in "buif":
-        raise DataError(f"{name} must hold numbers (got {array.dtype})")
+        raise DataError(f"{name} must be numbers (got {array.dtype})")
     return array

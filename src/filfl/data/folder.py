@@ -1,9 +1,9 @@
-"""Arrays in a folder, each in a file of its own, that are mapped into memory instead of read.
+"""A folder of arrays that are memory-mapped instead of read.
 
 <name>.npy    one array each
-data.json     the rest, and of every file its size, its time of change and the hash of its array
+data.json     the other values, and for every file its size, its modification time and the hash of its array
 
-A folder is written under a temporary name and then renamed, so it is there whole or not at all.
+A folder is written under a temporary name and then renamed, so an incomplete one is never visible.
 """
 
 import contextlib
@@ -23,44 +23,44 @@ from numpy.typing import NDArray
 from filfl.errors import DataError
 
 FORMAT = 1
-FACTS = "data.json"
+METADATA = "data.json"
 
 
 class Mapped(np.memmap[Any, np.dtype[Any]]):
-    """An array in a file, with the hash that it had when it was written. What is cut out of it has no such hash."""
+    """An array in a file, with the hash of its content when it was written. A slice of it has no stored hash."""
 
     digest: str | None = None
     _mmap: mmap.mmap
 
-    def read_at_random(self) -> None:
-        """Let the system read only the pages that are asked for, where it listens.
+    def advise_random_access(self) -> None:
+        """Advise the system to read only the requested pages, where it supports that.
 
-        A system that reads megabytes ahead of every client takes a hundred times as long for a round.
+        With read-ahead of megabytes per client, a round takes a hundred times as long.
         """
         if hasattr(mmap, "MADV_RANDOM"):
             self._mmap.madvise(mmap.MADV_RANDOM)
 
 
 def digest_of(array: NDArray[Any]) -> str:
-    """A hash of an array's bytes; that of a mapped one is known without reading it."""
+    """A hash of an array's bytes. For a mapped array it is the stored one, so that nothing is read."""
     if isinstance(array, Mapped) and array.digest:
         return array.digest
     return hashlib.blake2b(np.ascontiguousarray(array).data, digest_size=16).hexdigest()
 
 
-def save_arrays(directory: Path, arrays: Mapping[str, NDArray[Any]], rest: Mapping[str, Any]) -> None:
-    """Write the arrays and the rest (what JSON can hold) into a new folder."""
+def save_arrays(directory: Path, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> None:
+    """Write arrays and other values, which must be JSON, into a new folder."""
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise DataError(f"{directory} is there already: choose another folder, or remove it")
+        raise DataError(f"{directory} already exists; choose another folder, or remove it")
     temporary = directory.with_name(f".{directory.name}.{os.getpid()}.filfl-tmp")
     try:
         try:
             temporary.mkdir(parents=True)
             files = {name: _write(temporary / f"{name}.npy", array) for name, array in arrays.items()}
-            facts = json.dumps({"format": FORMAT, **rest, "arrays": files}, indent=2)
-            (temporary / FACTS).write_text(facts + "\n", encoding="utf-8")
+            metadata = json.dumps({"format": FORMAT, **values, "arrays": files}, indent=2)
+            (temporary / METADATA).write_text(metadata + "\n", encoding="utf-8")
             with contextlib.suppress(FileNotFoundError):
-                directory.rmdir()  # an empty one
+                directory.rmdir()  # it is empty
             temporary.rename(directory)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -70,20 +70,18 @@ def save_arrays(directory: Path, arrays: Mapping[str, NDArray[Any]], rest: Mappi
 
 
 def open_arrays(directory: Path, names: Iterable[str]) -> tuple[dict[str, Mapped], dict[str, Any]]:
-    """The arrays of a folder, mapped, and the rest. Nobody can write to the files through them."""
-    path = directory / FACTS
+    """The mapped arrays of a folder, which are read-only, and the content of data.json."""
+    path = directory / METADATA
     try:
-        facts = json.loads(path.read_bytes())
-        found, files = facts["format"], facts["arrays"]
+        metadata = json.loads(path.read_bytes())
+        found, files = metadata["format"], metadata["arrays"]
     except OSError as error:
-        raise DataError(
-            f"{directory} holds no data that FederatedData.save wrote: {path.name}: {error.strerror}"
-        ) from None
+        raise DataError(f"{directory} was not written by FederatedData.save: {path.name}: {error.strerror}") from None
     except (ValueError, KeyError, TypeError):
-        raise DataError(f"{path} is damaged: save the data again") from None
+        raise DataError(f"{path} is damaged; save the data again") from None
     if found != FORMAT:
-        raise DataError(f"{path} has format {found}, this version reads {FORMAT}")
-    return {name: _open(directory / f"{name}.npy", files) for name in names}, facts
+        raise DataError(f"{path} has format {found}, but this version reads format {FORMAT}; save the data again")
+    return {name: _open(directory / f"{name}.npy", files) for name in names}, metadata
 
 
 def _write(path: Path, array: NDArray[Any]) -> dict[str, Any]:
@@ -97,29 +95,28 @@ def _write(path: Path, array: NDArray[Any]) -> dict[str, Any]:
 
 def _open(path: Path, files: Any) -> Mapped:
     try:
-        status, noted = path.stat(), files[path.stem]
-        size, changed, digest = noted["size"], noted["changed"], noted["digest"]
+        status, entry = path.stat(), files[path.stem]
+        size, changed, digest = entry["size"], entry["changed"], entry["digest"]
         if status.st_size != size:
             raise DataError(
-                f"{path} was changed or cut off ({status.st_size:,} bytes instead of {size:,}): save the data again"
+                f"{path} was changed or truncated ({status.st_size:,} bytes instead of {size:,}); save the data again"
             )
         mapped = _map(path).view(Mapped)
         if status.st_mtime_ns != changed and digest_of(mapped) != digest:  # copied, or changed
-            raise DataError(f"{path} was changed since it was saved: save the data again")
+            raise DataError(f"{path} was changed after it was saved; save the data again")
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path} or its entry in {FACTS} is damaged ({error}): save the data again") from None
+        raise DataError(f"{path} or its entry in {METADATA} is damaged ({error}); save the data again") from None
     mapped.flags.writeable = False
     mapped.digest = digest
     return mapped
 
 
 def _map(path: Path) -> np.memmap[Any, np.dtype[Any]]:
-    """The array of a file; what a careless layer writes to it stays in this process.
+    """Map the array of a file copy-on-write, so that an in-place layer does not change the file.
 
-    For that the system may want to promise as much memory as the file is long. Where it cannot, the pages are
-    for reading only.
+    The system may have to reserve as much memory as the file is long. If it cannot, the pages are mapped read-only.
     """
     try:
         return np.lib.format.open_memmap(path, mode="c")

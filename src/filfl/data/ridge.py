@@ -1,4 +1,4 @@
-"""Least squares: a strongly convex problem whose optimum is known, to measure convergence against."""
+"""Least squares: a strongly convex problem with a known optimum, for measuring convergence."""
 
 from dataclasses import dataclass
 
@@ -14,10 +14,10 @@ from filfl.rng import SETUP, stream
 
 @dataclass(frozen=True, kw_only=True)
 class Ridge(Dataset):
-    """Least squares with a known optimum: y = x . (w0 + heterogeneity * delta_k) + noise * e, all of them N(0, 1).
+    """Least squares with a known optimum: y = x . (w0 + heterogeneity * delta_k) + noise * e; all draws are N(0, 1).
 
-    With model.name = "linear", which is fitted by the mean squared error, the metrics have the squared distance to the
-    optimum (`distance`) and, where everybody trained, the filtering gap (`filtering_gap`).
+    With model.name = "linear", which minimises the mean squared error, the metrics include the squared distance to the
+    optimum (`distance`) and, in filter rounds in which all clients train, the filtering gap (`filtering_gap`).
     """
 
     clients: Count = 20
@@ -25,11 +25,11 @@ class Ridge(Dataset):
     features: Count = 10
     """The length of an input, and so the number of weights."""
     samples: Count = 50
-    """Of each client, before test, filtering and validation are taken off."""
+    """Samples per client, before test, filtering and validation samples are held out."""
     heterogeneity: NonNegative = 1.0
-    """How far the clients' own optima lie from w0; 0 is one optimum for all, but for the noise."""
+    """How far the optima of the clients are from w0. At 0 they differ only by the noise."""
     noise: NonNegative = 0.1
-    """0 is a loss of 0 at each client's own optimum."""
+    """The standard deviation of the noise. At 0 the loss is 0 at each client's own optimum."""
     test: Share = 0.1
     """The share of each client's samples in the test set."""
     filtering: Share = 0.1
@@ -67,13 +67,13 @@ class LeastSquares:
 
     def distance(self, w: ArrayLike) -> float:
         """||w - w*||^2"""
-        away = np.asarray(w, dtype=np.float64) - self.optimum
-        return float(away @ away)
+        difference = np.asarray(w, dtype=np.float64) - self.optimum
+        return float(difference @ difference)
 
     def excess(self, w: ArrayLike) -> float:
         """F(w) - F(w*)"""
-        away = np.asarray(w, dtype=np.float64) - self.optimum
-        return float(away @ self.hessian @ away) / 2
+        difference = np.asarray(w, dtype=np.float64) - self.optimum
+        return float(difference @ self.hessian @ difference) / 2
 
 
 def optimum(data: FederatedData, weight_decay: float) -> NDArray[np.float64]:
@@ -87,7 +87,7 @@ def least_squares(data: FederatedData, weight_decay: float) -> LeastSquares:
     The gradient is 0 where (1/N sum_k 2/n_k X_k^T X_k + weight_decay I) w = 1/N sum_k 2/n_k X_k^T y_k.
     """
     if data.classes or data.x.ndim != 2 or data.x.dtype != np.float32 or data.y.ndim != 1:
-        raise DataError("optimum needs rows of numbers with one number as the target, such as data.name = ridge gives")
+        raise DataError("the optimum needs rows of numbers and one number as target, such as data.name = ridge")
     features, N = data.x.shape[1], data.num_clients
     hessian, linear = weight_decay * np.eye(features), np.zeros(features)
     for start, end in zip(data.offsets[:-1], data.train_ends, strict=True):
@@ -97,6 +97,6 @@ def least_squares(data: FederatedData, weight_decay: float) -> LeastSquares:
     if np.linalg.matrix_rank(hessian) < features:
         raise DataError(
             f"there is no single optimum: the samples do not span the {features} features; "
-            "set weight_decay above 0, or give the clients more samples"
+            "set training.weight_decay above 0 or use more samples"
         )
     return LeastSquares(np.linalg.solve(hessian, linear).astype(np.float64), hessian)

@@ -1,6 +1,6 @@
-"""Roles with their windows, out of LEAF's files or out of speeches: what is parsed, and what is made of it.
+"""Shakespeare's roles with their windows, from LEAF's files or from a file of speeches.
 
-Parsing gives plain arrays, which can be cached; what depends on a config's options is done after it.
+Parsing returns plain arrays, which are cached. What depends on the options of a config happens after that.
 """
 
 from collections.abc import Sequence
@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from filfl.data.cache import Arrays
-from filfl.data.characters import WINDOW, Rows, encode, sliding
+from filfl.data.characters import WINDOW, Rows, encode, sliding_windows, warn_unknown
 from filfl.data.federated import floored
 from filfl.data.leaf import LeafUser, read_leaf
+from filfl.data.sources import warn_count
 from filfl.data.speeches import read_speeches
 from filfl.errors import DataError
 
@@ -28,7 +29,7 @@ class Role:
     test: Rows
 
     def at_most(self, most: int | None) -> "Role":
-        """The first `most` training windows and as large a part of the test windows, rounded up. Unset is all."""
+        """The first `most` training windows and the same fraction of the test windows, rounded up. None keeps all."""
         if most is None:
             return self
         if not len(self.train):
@@ -39,9 +40,9 @@ class Role:
 
 
 def parse_speeches(path: Path) -> Arrays:
-    """The encoded text of every role, one after the other, and where each of them begins."""
+    """The encoded texts of all roles, concatenated, and the offset of each."""
     speeches = read_speeches(path)
-    # Newlines between speeches that say nothing are no text.
+    # A role of empty speeches has only the newlines between them.
     spoken = [(f"{play}: {role}", text) for (play, role), text in speeches.items() if text.strip()]
     if not spoken:
         raise DataError(f"{path}: none of its {len(speeches)} roles has any text")
@@ -55,26 +56,25 @@ def parse_speeches(path: Path) -> Arrays:
     }
 
 
-def speech_roles(path: Path, arrays: Arrays, min_chars: int, test: float) -> tuple[list[Role], list[str]]:
-    """The roles with enough text, the last share `test` of it for testing, and what there is to say of the rest."""
+def speech_roles(path: Path, arrays: Arrays, min_chars: int, test: float) -> list[Role]:
+    """The roles with enough text. The last share `test` of a role's text is its test part."""
+    _warn(path, arrays)
     roles = []
-    texts = _cut(arrays, "codes", "offsets")
+    texts = _split(arrays, "codes", "offsets")
     for name, codes in zip(arrays["names"].tolist(), texts, strict=True):
-        # Cut first, windows after: so no window has characters of both parts.
+        # The text is split before windows are cut, so that no window has characters of both parts.
         training, testing = np.split(codes, [len(codes) - floored(test, len(codes))])
         if len(codes) >= min_chars and len(training) > WINDOW:
-            roles.append(Role(name, sliding(training), sliding(testing)))
-    notes = _notes(path, arrays)
-    if short := len(texts) - len(roles):
-        reason = f"less than data.min_chars = {min_chars} characters, or too few for a window to train on"
-        if not roles:
-            raise DataError(f"{path}: every role has {reason}; lower data.min_chars or data.test")
-        notes.append(f"{path}: roles left out, with {reason}: {short}")
-    return roles, notes
+            roles.append(Role(name, sliding_windows(training), sliding_windows(testing)))
+    reason = f"fewer than data.min_chars = {min_chars} characters, or too few for a training window"
+    if not roles:
+        raise DataError(f"{path}: every role has {reason}; lower data.min_chars or data.test")
+    warn_count(path, f"roles with {reason}, left out", len(texts) - len(roles))
+    return roles
 
 
 def parse_leaf(files: Sequence[Path]) -> Arrays:
-    """The windows of every user in LEAF's files, those that train and those that test, in the order of the files."""
+    """The training and test windows of every user in LEAF's files, in the order of the files."""
     users: dict[str, dict[str, list[Rows]]] = {}
     total = 0
     for user in read_leaf(list(files)):
@@ -92,11 +92,12 @@ def parse_leaf(files: Sequence[Path]) -> Arrays:
     return arrays
 
 
-def leaf_roles(folder: Path, arrays: Arrays) -> tuple[list[Role], list[str]]:
-    """The users that have any window, and what there is to say of the rest. Some may have none to train on."""
-    parts = [_cut(arrays, split, f"{split}_offsets") for split in ("train", "test")]
+def leaf_roles(folder: Path, arrays: Arrays) -> list[Role]:
+    """The users that have any window. Some may have test windows only."""
+    _warn(folder, arrays)
+    parts = [_split(arrays, split, f"{split}_offsets") for split in ("train", "test")]
     roles = [Role(*fields) for fields in zip(arrays["names"].tolist(), *parts, strict=True)]
-    return [role for role in roles if len(role.train) or len(role.test)], _notes(folder, arrays)
+    return [role for role in roles if len(role.train) or len(role.test)]
 
 
 def _rows(user: LeafUser) -> tuple[Rows, int]:
@@ -104,27 +105,22 @@ def _rows(user: LeafUser) -> tuple[Rows, int]:
         where = f"{user.file}: user {user.name}, sample {number}"
         if not isinstance(x, str) or len(x) != WINDOW:
             found = f"{len(x)} characters" if isinstance(x, str) else type(x).__name__
-            raise DataError(f"{where}: x must be a text of {WINDOW} characters, as LEAF writes it (got {found})")
+            raise DataError(f"{where}: x must be a string of {WINDOW} characters (got {found})")
         if not isinstance(y, str) or len(y) != 1:
-            raise DataError(f"{where}: y must be a text of one character, as LEAF writes it (got {y!r:.40})")
+            raise DataError(f"{where}: y must be a string of one character (got {y!r:.40})")
     codes, unknown = encode("".join(x + y for x, y in zip(user.x, user.y, strict=True)))
     return codes.reshape(-1, WINDOW + 1), unknown
 
 
-def _notes(source: Path, arrays: Arrays) -> list[str]:
-    empty, unknown = int(arrays["empty"].item()), int(arrays["unknown"].item())
-    notes = []
-    if empty:
-        notes.append(f"{source}: roles without text, skipped: {empty}")
-    if unknown:
-        notes.append(f"{source}: characters outside the alphabet, taken for spaces: {unknown}")
-    return notes
+def _warn(source: Path, arrays: Arrays) -> None:
+    warn_count(source, "roles without text, left out", int(arrays["empty"].item()))
+    warn_unknown(source, int(arrays["unknown"].item()))
 
 
 def _offsets(sizes: Sequence[int]) -> NDArray[np.int64]:
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
 
-def _cut(arrays: Arrays, name: str, offsets: str) -> list[NDArray[np.int8]]:
+def _split(arrays: Arrays, name: str, offsets: str) -> list[NDArray[np.int8]]:
     ends = np.asarray(arrays[offsets], dtype=np.int64)
     return [np.asarray(arrays[name], dtype=np.int8)[start:stop] for start, stop in pairwise(ends)]

@@ -1,7 +1,10 @@
-"""Where a dataset's files are, and what is said about what had to be left out."""
+"""What the readers of datasets share: finding and reading files, drawing clients, and warnings about dropped data."""
 
 import logging
 import os
+import zipfile
+import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,27 +17,40 @@ from filfl.rng import SETUP, stream
 log = logging.getLogger("filfl")
 
 
-def find_source(path: str | None, default: str, what: str) -> Path:
-    """The files of a dataset: `data.path`, or `default` in the folder that FILFL_DATA names."""
+def find_source(path: str | None, default: str, expected: str) -> Path:
+    """The source of a dataset: `data.path`, or `default` in the folder of the environment variable FILFL_DATA."""
     if path is not None:
         source = Path(path).expanduser()
         if not source.exists():
-            raise DataError(f"data.path: there is no {source}; it must be {what}")
+            raise DataError(f"data.path: {source} does not exist; set it to {expected}")
         return source
     folder = os.environ.get("FILFL_DATA")
     if folder and (Path(folder) / default).exists():
         return Path(folder) / default
-    raise DataError(f"data.path is not set: it must be {what}")
+    raise DataError(f"data.path is not set; set it to {expected}")
 
 
-def say_left_out(count: int, sentence: str) -> None:
-    """Say what was left out of a source, and how often; nothing where it never happened."""
+def read_npz(path: Path, names: Sequence[str], optional: Sequence[str] = (), key: str = "") -> dict[str, NDArray[Any]]:
+    """Arrays of an .npz file, without unpickling. `key` is the option that names the file, for the errors."""
+    where = f"{key}: {path}" if key else str(path)
+    try:
+        # Opened here because np.load does not close a file that is not a valid zip archive.
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as stored:
+            if missing := [name for name in names if name not in stored.files]:
+                raise DataError(f"{where} has no array {missing[0]}; it must have {', '.join(names)}")
+            return {name: stored[name] for name in (*names, *optional) if name in stored.files}
+    except (OSError, ValueError, EOFError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(f"{where} cannot be read as an .npz of plain arrays: {error}") from None
+
+
+def warn_count(source: object, what: str, count: int) -> None:
+    """Log how many items of a source were dropped or changed, if any."""
     if count:
-        log.warning("%d %s", count, sentence)
+        log.warning("%s: %s: %d", source, what, count)
 
 
 def draw_clients(total: int, wanted: int | None, seed: int) -> NDArray[np.int64]:
-    """Which of the source's clients take part, in ascending order: all, or `wanted` drawn by seed."""
+    """The source's clients that take part, in ascending order: all, or `wanted` of them drawn with the seed."""
     if wanted is None:
         return np.arange(total)
     if wanted > total:
@@ -42,9 +58,9 @@ def draw_clients(total: int, wanted: int | None, seed: int) -> NDArray[np.int64]
     return np.sort(stream(seed, SETUP, "clients").permutation(total)[:wanted])
 
 
-def not_tested(x: NDArray[Any], test_x: NDArray[Any], source: str) -> NDArray[np.bool_]:
-    """Which samples are no copies of a test sample; how many are is said."""
+def not_in_test(x: NDArray[Any], test_x: NDArray[Any], source: str) -> NDArray[np.bool_]:
+    """A mask of the training samples that are not copies of a test sample. Warns about the copies."""
     tests = {row.tobytes() for row in test_x}
     kept = np.fromiter((row.tobytes() not in tests for row in x), dtype=bool, count=len(x))
-    say_left_out(int((~kept).sum()), f"training samples of {source} are test samples too and were dropped")
+    warn_count(source, "training samples that are also test samples, dropped", int((~kept).sum()))
     return kept

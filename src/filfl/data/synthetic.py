@@ -1,4 +1,4 @@
-"""Logistic data that differs between clients as much as two numbers say.
+"""Synthetic logistic data whose heterogeneity between clients is set by two numbers.
 
 Li et al.: Federated Optimization in Heterogeneous Networks. MLSys 2020, Sec. 5.1: Synthetic(alpha, beta).
 """
@@ -18,17 +18,17 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Synthetic(Dataset):
-    """Synthetic(alpha, beta) of FedProx: y = argmax(W_k x + b_k), with a model and inputs of each client's own.
+    """Synthetic(alpha, beta) of FedProx: y = argmax(W_k x + b_k), with its own W_k, b_k and inputs for each client.
 
-    As in the authors' code, alpha and beta are standard deviations.
+    As in the code of FedProx's authors, alpha and beta are standard deviations.
     """
 
     alpha: NonNegative = 1.0
-    """How much the clients' models differ: u_k ~ N(0, alpha); at 0 they are all drawn around the same mean."""
+    """How much the models of the clients differ: u_k ~ N(0, alpha). At 0 all are drawn around the same mean."""
     beta: NonNegative = 1.0
-    """How much the clients' inputs differ: B_k ~ N(0, beta); at 0 their means are all drawn around 0."""
+    """How much the inputs of the clients differ: B_k ~ N(0, beta). At 0 all their means are drawn around 0."""
     iid: bool = False
-    """One model and one law of inputs for everybody; alpha and beta do nothing then."""
+    """Use one model and one input distribution for all clients; alpha and beta then have no effect."""
     clients: Count = 30
     """The number of clients."""
     features: Count = 60
@@ -36,7 +36,7 @@ class Synthetic(Dataset):
     classes: Count = 10
     """The number of classes."""
     most: Count = 1000
-    """Nobody has more samples; sizes are lognormal(4, 2) + 50, so 50 or less gives everybody just as many."""
+    """The maximum number of samples per client. Sizes are lognormal(4, 2) + 50, so with 50 or less all are equal."""
     test: Share = 0.1
     """The share of each client's samples in the test set."""
     filtering: Share = 0.05
@@ -55,7 +55,7 @@ class Synthetic(Dataset):
             validation=self.validation,
             seed=seed,
         )
-        # The last class may win nowhere, and the network should not depend on that.
+        # The number of outputs must not depend on whether the last class occurs.
         return replace(data, classes=self.classes)
 
     def model(self, seed: int, k: int) -> tuple[Floats, Floats]:
@@ -68,7 +68,7 @@ class Synthetic(Dataset):
         size = min(int(stream(seed, SETUP, "synthetic-size", k).lognormal(4, 2)) + 50, self.most)
         rng = stream(seed, SETUP, "synthetic-inputs", k)
         v = np.zeros(self.features) if self.iid else rng.normal(rng.normal(0, self.beta), 1, self.features)
-        # Sigma is diagonal, with j^(-1.2) as the variance of coordinate j.
+        # Sigma is diagonal; the variance of coordinate j is j^(-1.2).
         deviation = np.arange(1, self.features + 1) ** -0.6
         x = rng.normal(v, deviation, (size, self.features)).astype(np.float32)
         W, b = self.model(seed, k)

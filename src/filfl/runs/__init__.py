@@ -1,4 +1,4 @@
-"""The run store: config, records, times, checkpoints; and the loop that fills it."""
+"""Run directories (config, records, times, checkpoints) and the loop over the rounds."""
 
 from filfl.runs.follow import Beginning, Callback, Follows, following, with_seconds
 from filfl.runs.loop import run_rounds

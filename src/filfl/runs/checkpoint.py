@@ -1,7 +1,7 @@
-"""Checkpoints: a safetensors file with the numbers, and a JSON file with the rest and both their hashes.
+"""Checkpoints: a safetensors file with the tensors, and a JSON file with the metadata and the hashes of both.
 
-The JSON file is written last, so a checkpoint without it never happened. A checkpoint that was cut off, changed
-or made by another run is refused with the reason.
+The JSON file is written last, so a checkpoint without it is incomplete and ignored. A checkpoint that was truncated,
+changed or written by another run is refused with the reason.
 """
 
 import json
@@ -25,12 +25,12 @@ FORMAT = 2
 
 
 class Refused(Exception):
-    """A checkpoint that must not be used; the text says why."""
+    """A checkpoint that must not be used. The message is the reason."""
 
 
 @dataclass(frozen=True)
-class Saved:
-    """The state after round t, and how far the records had come."""
+class Checkpoint:
+    """The state after round t, and the size and hash of the records up to that round."""
 
     t: int
     state: State
@@ -38,87 +38,87 @@ class Saved:
     records_sha256: str
 
 
-def save(folder: Path, saved: Saved, fingerprint: str) -> None:
-    """Write the checkpoint of a run; `fingerprint` says of which run it is."""
+def save(folder: Path, saved: Checkpoint, fingerprint: str) -> None:
+    """Write a checkpoint. `fingerprint` identifies the run."""
     state = saved.state
     tensors = {"w.vector": state.w.vector, "w.integers": state.w.integers}
     tensors |= {"past.previous": _bits(state.past.previous), "past.seen": _bits(state.past.seen)}
-    tensors |= {"handed.to": _bits(state.handed.to)} if state.handed.digest else {}
+    tensors |= {"handed.to": _bits(state.handed.to)}
     tensors |= {f"memory.{name}": value for name, value in state.memory.items()}
     tensors |= {f"latest.{k}": value for k, value in state.latest.items()}
     payload = safetensors.torch.save({name: value.detach().cpu().contiguous() for name, value in tensors.items()})
-    facts: dict[str, Any] = {
+    metadata: dict[str, Any] = {
         "format": FORMAT,
         "run": fingerprint,
         "round": saved.t,
         "S_f": list(state.S_f),
         "filtered_at": state.past.filtered_at,
-        **({"V": state.handed.digest} if state.handed.digest else {}),
+        "V": state.handed.digest,
         "records_bytes": saved.records_bytes,
         "records_sha256": saved.records_sha256,
         "tensors_sha256": sha256(payload),
     }
-    facts["sha256"] = sha256(to_json(facts).encode())
-    tensors_path, facts_path = _paths(folder, saved.t)
+    metadata["sha256"] = sha256(to_json(metadata).encode())
+    tensors_path, metadata_path = _paths(folder, saved.t)
     write_whole(tensors_path, payload)
-    write_whole(facts_path, to_json(facts).encode())
+    write_whole(metadata_path, to_json(metadata).encode())
 
 
-def load(folder: Path, t: int, fingerprint: str, device: torch.device) -> Saved:
-    """Read the checkpoint of round t; raises `Refused`, and nothing else, whatever the files hold."""
+def load(folder: Path, t: int, fingerprint: str, device: torch.device) -> Checkpoint:
+    """Read the checkpoint of round t. Whatever the files contain, no other exception than `Refused` is raised."""
     try:
         return _load(folder, t, fingerprint, device)
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
-        raise Refused(f"{_paths(folder, t)[1].name} was changed or cut off ({type(error).__name__})") from None
+        raise Refused(f"{_paths(folder, t)[1].name} was changed or truncated ({type(error).__name__})") from None
 
 
-def _load(folder: Path, t: int, fingerprint: str, device: torch.device) -> Saved:
-    tensors_path, facts_path = _paths(folder, t)
+def _load(folder: Path, t: int, fingerprint: str, device: torch.device) -> Checkpoint:
+    tensors_path, metadata_path = _paths(folder, t)
     try:
-        facts = json.loads(facts_path.read_bytes())
-        claimed = facts.pop("sha256")
-        if sha256(to_json(facts).encode()) != claimed:
-            raise Refused(f"{facts_path.name} was changed or cut off")
+        metadata = json.loads(metadata_path.read_bytes())
+        stored = metadata.pop("sha256")
+        if sha256(to_json(metadata).encode()) != stored:
+            raise Refused(f"{metadata_path.name} was changed or truncated")
     except OSError as error:
-        raise Refused(f"{facts_path.name} cannot be read: {error.strerror}") from None
-    if facts.get("format") != FORMAT:
-        raise Refused(f"{facts_path.name} has format {facts.get('format')}, this version reads {FORMAT}")
-    if facts["run"] != fingerprint:
-        raise Refused(f"{facts_path.name} belongs to another run (other config, data or model)")
-    if facts["round"] != t:
-        raise Refused(f"{facts_path.name} holds round {facts['round']} instead of {t}")
+        raise Refused(f"{metadata_path.name} cannot be read: {error.strerror}") from None
+    if metadata.get("format") != FORMAT:
+        raise Refused(f"{metadata_path.name} has format {metadata.get('format')}, but this version reads {FORMAT}")
+    if metadata["run"] != fingerprint:
+        raise Refused(f"{metadata_path.name} belongs to another run (other config, data or model)")
+    if metadata["round"] != t:
+        raise Refused(f"{metadata_path.name} has round {metadata['round']} instead of {t}")
     try:
         payload = tensors_path.read_bytes()
     except OSError as error:
         raise Refused(f"{tensors_path.name} cannot be read: {error.strerror}") from None
-    if sha256(payload) != facts["tensors_sha256"]:
-        raise Refused(f"{tensors_path.name} was changed or cut off")
+    if sha256(payload) != metadata["tensors_sha256"]:
+        raise Refused(f"{tensors_path.name} was changed or truncated")
     tensors = {name: value.to(device) for name, value in safetensors.torch.load(payload).items()}
     state = State(
         w=Weights(tensors["w.vector"], tensors["w.integers"]),
-        S_f=tuple(facts["S_f"]),
+        S_f=tuple(metadata["S_f"]),
         past=Past(
             previous=_ids(tensors["past.previous"]),
             seen=_ids(tensors["past.seen"]),
-            filtered_at=int(facts["filtered_at"]),
+            filtered_at=int(metadata["filtered_at"]),
         ),
         memory=_named(tensors, "memory."),
         latest={int(k): value for k, value in _named(tensors, "latest.").items()},
-        handed=Handed(facts["V"], _ids(tensors["handed.to"])) if "V" in facts else Handed(),
+        handed=Handed(metadata["V"], _ids(tensors["handed.to"])),
     )
-    return Saved(t, state, int(facts["records_bytes"]), str(facts["records_sha256"]))
+    return Checkpoint(t, state, int(metadata["records_bytes"]), str(metadata["records_sha256"]))
 
 
 def rounds_saved(folder: Path) -> list[int]:
-    """The rounds with a checkpoint, the newest first."""
+    """The rounds with a checkpoint, newest first."""
     found = [re.fullmatch(r"round-([0-9]+)", path.stem) for path in folder.glob("round-*.json") if path.is_file()]
     return sorted((int(match[1]) for match in found if match), reverse=True)
 
 
 def remove(folder: Path, t: int) -> None:
-    """Remove a checkpoint; its JSON file first, so that it is never half there."""
-    tensors_path, facts_path = _paths(folder, t)
-    facts_path.unlink(missing_ok=True)
+    """Remove a checkpoint, its JSON file first, so that an incomplete one is ignored."""
+    tensors_path, metadata_path = _paths(folder, t)
+    metadata_path.unlink(missing_ok=True)
     tensors_path.unlink(missing_ok=True)
 
 
@@ -131,10 +131,10 @@ def _named(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def _bits(ids: Ids) -> Tensor:
-    """Ids as one bit for every client there could be: a million of them are 125 kB."""
-    there = np.zeros(ids.max(initial=-1) + 1, dtype=bool)
-    there[ids] = True
-    return torch.from_numpy(np.packbits(there))
+    """Client ids as a bit mask: 125 kB for a million clients."""
+    mask = np.zeros(ids.max(initial=-1) + 1, dtype=bool)
+    mask[ids] = True
+    return torch.from_numpy(np.packbits(mask))
 
 
 def _ids(bits: Tensor) -> Ids:

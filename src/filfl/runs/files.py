@@ -1,4 +1,4 @@
-"""Files that are either there, whole, or not there."""
+"""Atomic writing of files, and the JSON and hashes of the run store."""
 
 import contextlib
 import errno
@@ -12,7 +12,7 @@ from typing import Any
 from filfl.errors import RunError
 
 TEMPORARY = ".*.filfl-tmp"
-"""The names of files that are being written."""
+"""The pattern of temporary file names."""
 
 
 def sha256(data: bytes) -> str:
@@ -20,12 +20,12 @@ def sha256(data: bytes) -> str:
 
 
 def to_json(value: Any) -> str:
-    """One line of JSON, the same bytes for the same value. NaN and infinity are not JSON: callers pass None."""
+    """One line of JSON; equal values give equal bytes. NaN and infinity are not JSON, so callers pass None."""
     return json.dumps(value, separators=(",", ":"), allow_nan=False)
 
 
 def write_whole(path: Path, data: bytes | Iterable[bytes]) -> None:
-    """Write to a temporary file beside, flush it to the disk, and only then give it its name."""
+    """Write a file atomically: to a temporary file, which is flushed to the disk and then renamed."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.filfl-tmp")
     try:
         try:
@@ -40,16 +40,18 @@ def write_whole(path: Path, data: bytes | Iterable[bytes]) -> None:
             raise
         sync_folder(path.parent)
     except OSError as error:
-        room = (
-            ". Free some space, then start again (run and compare: with --resume)"
-            if error.errno == errno.ENOSPC
-            else ""
-        )
-        raise RunError(f"{path} cannot be written: {error.strerror}{room}") from None
+        raise cannot_write(path, error) from None
+
+
+def cannot_write(path: Path, error: OSError) -> RunError:
+    """The error for a path that cannot be written. If the disk is full, it tells how to continue."""
+    full = error.errno == errno.ENOSPC
+    hint = "; free some space, then run the command again (filfl run and filfl compare: with --resume)" if full else ""
+    return RunError(f"{path} cannot be written: {error.strerror}{hint}")
 
 
 def sync_folder(folder: Path) -> None:
-    """Make a rename in this folder last through a power cut, where the system can."""
+    """Flush a rename in this folder to the disk, where the system supports it."""
     if os.name != "posix":
         return
     handle = os.open(folder, os.O_RDONLY)

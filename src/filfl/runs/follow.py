@@ -1,4 +1,4 @@
-"""Callbacks: what is called after every round, and what is also opened before the first and closed after the last."""
+"""Callbacks: functions that are called after every round, and trackers that are also opened and closed with the run."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -10,31 +10,31 @@ from filfl.config import Config
 from filfl.server import State
 
 Callback = Callable[[Mapping[str, Any], State], None]
-"""(record of the round with its `seconds` by phase, state after it) -> None"""
+"""(record of the round with its `seconds` per phase, state after the round) -> None"""
 
 
 @dataclass(frozen=True)
 class Beginning:
-    """A run that is about to begin, or to go on."""
+    """A run that is about to start or to resume."""
 
     config: Config
     directory: Path | None
-    """The run directory; None where nothing is kept."""
+    """The run directory; None if nothing is stored."""
     records: Sequence[Mapping[str, Any]]
-    """The rounds that were made before, as a callback would have been given them."""
+    """The records of the rounds before a resume, with `seconds`, as callbacks receive them."""
     say: Callable[[str], None]
 
 
 @runtime_checkable
 class Follows(Protocol):
-    """Something that wants to know when a run begins and ends: what `follow` opens is closed whatever happens."""
+    """A callback that is opened when a run starts and closed when it ends, also after an error."""
 
     def follow(self, run: Beginning) -> AbstractContextManager[Callback]: ...
 
 
 @contextmanager
 def following(callbacks: Sequence[Callback | Follows], run: Beginning) -> Iterator[list[Callback]]:
-    """The callbacks of a run, those that follow it opened."""
+    """The callbacks of a run, after opening those that have a `follow`."""
     with ExitStack() as stack:
         yield [
             stack.enter_context(callback.follow(run)) if isinstance(callback, Follows) else callback
@@ -43,6 +43,6 @@ def following(callbacks: Sequence[Callback | Follows], run: Beginning) -> Iterat
 
 
 def with_seconds(records: Sequence[Mapping[str, Any]], times: Sequence[Mapping[str, float]]) -> list[dict[str, Any]]:
-    """Stored records as a callback was given them."""
+    """Stored records with `seconds`, as callbacks receive them."""
     seconds = {line["round"]: {phase: s for phase, s in line.items() if phase != "round"} for line in times}
     return [{**record, "seconds": seconds.get(record["round"], {})} for record in records]

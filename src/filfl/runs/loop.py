@@ -1,4 +1,4 @@
-"""Round after round."""
+"""The loop over the rounds of a run."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -12,8 +12,8 @@ from filfl.server import FilFL, State
 from filfl.weights import Weights
 
 Test = Callable[[Weights], Mapping[str, Any]]
-"""w -> what the record says about it: test_accuracy, test_loss, metrics. Where clients do the testing, also notes,
-uplink_bytes and downlink_bytes, which are added to those of the round"""
+"""w -> the part of the record about w: test_accuracy, test_loss, metrics. If clients evaluate w, also notes,
+uplink_bytes and downlink_bytes, which are added to those of the round."""
 
 SHARED = ("notes", "uplink_bytes", "downlink_bytes")
 
@@ -29,7 +29,7 @@ def run_rounds(
     callbacks: Sequence[Callback],
     store: RunStore | None = None,
 ) -> tuple[State, list[dict[str, Any]]]:
-    """Run the rounds that are missing: from the start, or from where the store left off."""
+    """Run the missing rounds: from the first one, or after the last one in the store."""
     state = store.resumed if store and store.resumed else start
     records = list(store.records) if store else []
     for t in range(len(records) + 1, rounds + 1):
@@ -51,13 +51,13 @@ def run_rounds(
 
 
 def together(within: Mapping[str, Any], tested: Mapping[str, Any]) -> dict[str, Any]:
-    """What a round did, and what the test of its model adds to that."""
+    """The record of a round together with the test of its model."""
     shared = {key: within[key] + tested[key] for key in SHARED if key in tested}
     return {**within, **tested, **shared, "metrics": {**within["metrics"], **tested["metrics"]}}
 
 
 def finite_only(value: Any) -> Any:
-    """The value as JSON can hold it: None for a number that is not finite, texts for the keys of tables."""
+    """The value as valid JSON: numbers that are not finite become None, keys become strings."""
     if isinstance(value, Mapping):
         return {str(key): finite_only(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""clients.csv: who the clients of a run are. Written and read in pieces, since they may be a million."""
+"""clients.csv: the clients of a run. It is written and read in pieces, because there can be a million clients."""
 
 import csv
 import io
@@ -17,13 +17,11 @@ from filfl.plugins import name_of
 from filfl.runs.files import write_whole
 
 HEADER = ["id", "name", "num_train", "fault"]
-BEFORE = ["id", "name", "num_train", "noisy"]
-"""The header when random labels were the only fault: noisy was 0 or 1."""
 RANDOM_LABELS = "random labels"
 ROWS = 50_000
-"""Clients at a time."""
+"""Clients per piece."""
 ENCODING, ERRORS = "utf-8", "surrogatepass"
-"""A name may be any text that a source holds."""
+"""A name can be any string of a source, also half of a surrogate pair."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,7 @@ class Registered:
     names: NDArray[np.generic]
     num_train: NDArray[np.int64]
     fault: NDArray[np.object_]
-    """What is bad about each, as a text: random labels, the name of its attack, or both; empty for a good one."""
+    """The fault of each client: random labels, the name of its attack, or both; empty for an honest client."""
 
     @classmethod
     def of(cls, data: FederatedData, config: Config) -> "Registered":
@@ -46,7 +44,7 @@ class Registered:
 
     @property
     def noisy(self) -> NDArray[np.bool_]:
-        """Who has any fault."""
+        """Whether each client has any fault."""
         return np.asarray(self.fault != "", dtype=bool)
 
     def __len__(self) -> int:
@@ -55,27 +53,31 @@ class Registered:
     def write(self, path: Path) -> None:
         write_whole(path, self._pieces())
 
+    def repair(self, path: Path) -> None:
+        """Write the file again if it is missing or damaged."""
+        try:
+            Registered.read(path)
+        except RunError:
+            self.write(path)
+
     @classmethod
     def read(cls, path: Path) -> "Registered":
         try:
             with path.open(encoding=ENCODING, errors=ERRORS, newline="") as file:
                 rows = csv.reader(file, strict=True)
-                header = next(rows, None)
-                if header not in (HEADER, BEFORE):
-                    raise ValueError("the header")
+                if next(rows, None) != HEADER:
+                    raise ValueError("unknown header")
                 pieces = [cls(np.empty(0, dtype=np.str_), np.empty(0, dtype=np.int64), np.empty(0, dtype=object))]
                 while piece := list(islice(rows, ROWS)):
                     ids, names, sizes, faults = zip(*piece, strict=True)
                     first = sum(map(len, pieces))
                     if ids != tuple(map(str, range(first, first + len(ids)))):
-                        raise ValueError("the rows")
-                    if header == BEFORE:
-                        faults = tuple(("", RANDOM_LABELS)[["0", "1"].index(noisy)] for noisy in faults)
+                        raise ValueError("ids are not consecutive")
                     pieces.append(cls(np.array(names), np.array(sizes, dtype=np.int64), np.array(faults, dtype=object)))
         except OSError as error:
             raise RunError(f"{path} cannot be read: {error.strerror}") from None
         except (ValueError, csv.Error):
-            raise RunError(f"{path} is damaged: go on with the run by --resume, which mends it") from None
+            raise RunError(f"{path} is damaged; run again with --resume to repair it") from None
         return cls(*(np.concatenate([getattr(p, part) for p in pieces]) for part in ("names", "num_train", "fault")))
 
     def _pieces(self) -> Iterator[bytes]:
@@ -89,6 +91,6 @@ class Registered:
 
 def _text(rows: list[list[str]] | list[tuple[int, str, int, str]]) -> bytes:
     text = io.StringIO(newline="")
-    # The writer's own CR LF: with another end of line it would not quote a name that has a CR in it.
+    # The writer's default CR LF: with another line ending it would not quote a name that contains a CR.
     csv.writer(text).writerows(rows)
     return text.getvalue().encode(ENCODING, ERRORS)

@@ -1,12 +1,12 @@
-"""A run directory: what is in it, who may write to it, and how a run goes on after it was killed.
+"""The run directory: its files, its lock, and resuming an interrupted run.
 
 config.toml          the complete config
-clients.csv          the clients: id, name, number of training examples, what is bad about them
-rounds.jsonl         one record a round: the same bytes for the same config and seed
-times.jsonl          seconds by phase, one line a round
-checkpoints/         what is needed to go on
-model.safetensors    the final weights, by name
-summary.json         the end of a finished run
+clients.csv          the clients: id, name, number of training samples, fault
+rounds.jsonl         one record per round: the same bytes for the same config and seed
+times.jsonl          seconds per phase, one line per round
+checkpoints/         the states from which the run can resume
+model.safetensors    the final weights by name
+summary.json         the summary; it exists only in a finished run
 """
 
 import contextlib
@@ -32,7 +32,7 @@ from filfl.config import Config, dotted_keys, identity_of
 from filfl.errors import RunError
 from filfl.options import show
 from filfl.runs import checkpoint
-from filfl.runs.files import TEMPORARY, sha256, to_json, write_whole
+from filfl.runs.files import TEMPORARY, cannot_write, sha256, to_json, write_whole
 from filfl.runs.registered import Registered
 from filfl.runs.summary import summarize
 from filfl.server import State
@@ -49,7 +49,7 @@ CONFIG, CLIENTS, RECORDS, TIMES, MODEL, SUMMARY = (
 
 @dataclass
 class RunStore:
-    """An open, locked run directory. `resumed` is the state to go on from."""
+    """An open, locked run directory. `resumed` is the state to resume from, or None for a new run."""
 
     directory: Path
     config: Config
@@ -74,22 +74,22 @@ class RunStore:
         self.records.append(dict(record))
 
     def append_times(self, t: int, seconds: Mapping[str, float]) -> None:
-        """Add how long a round took, by phase."""
+        """Add the seconds of a round per phase."""
         rounded = {phase: round(value, 6) for phase, value in seconds.items()}
         self._write(self._times_file, to_json({"round": t, **rounded}).encode() + b"\n")
 
     def save(self, t: int, state: State) -> None:
-        """Write a checkpoint, after the records that it stands for are on the disk; then drop old ones."""
+        """Flush the records to the disk, write a checkpoint, then remove old checkpoints."""
         assert self._records_file is not None
         with _writing(self.directory):
             os.fsync(self._records_file.fileno())
-        saved = checkpoint.Saved(t, state, self._records_bytes, self._records_hash.hexdigest())
+        saved = checkpoint.Checkpoint(t, state, self._records_bytes, self._records_hash.hexdigest())
         checkpoint.save(self.checkpoints, saved, self.fingerprint)
         for old in checkpoint.rounds_saved(self.checkpoints)[self.config.checkpoint.keep :]:
             checkpoint.remove(self.checkpoints, old)
 
     def finish(self, weights: Mapping[str, Tensor]) -> dict[str, Any]:
-        """Write the final weights and, last, the summary that says that this run is finished."""
+        """Write the final weights and then the summary, which marks the run as finished."""
         model = safetensors.torch.save({name: value.detach().cpu().clone() for name, value in weights.items()})
         write_whole(self.directory / MODEL, model)
         summary = {
@@ -131,18 +131,18 @@ def open_store(
     resume: bool,
     say: Callable[[str], None],
 ) -> Iterator[RunStore]:
-    """Lock a run directory and make it ready for the next round; `say` is told what a person should know."""
+    """Lock a run directory and prepare it for the next round. `say` receives messages for the user."""
     try:
-        if directory.is_dir() and not (directory / CONFIG).exists() and any(map(_strange, directory.iterdir())):
-            raise RunError(f"{directory} is not empty and holds no run: choose another --out")
+        if directory.is_dir() and not (directory / CONFIG).exists() and any(map(_is_foreign, directory.iterdir())):
+            raise RunError(f"{directory} is not empty and not a run directory; choose another --out")
         (directory / "checkpoints").mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise RunError(f"{directory} cannot be made: {error.strerror}") from None
+        raise RunError(f"{directory} cannot be created: {error.strerror}") from None
     lock = filelock.FileLock(directory / ".lock")
     try:
         lock.acquire(timeout=0)
     except filelock.Timeout:
-        raise RunError(f"{directory} is in use by another process: wait for it, or choose another --out") from None
+        raise RunError(f"{directory} is in use by another process; wait for it, or choose another --out") from None
     except OSError as error:
         raise RunError(f"{directory} cannot be locked: {error.strerror}") from None
     try:
@@ -155,23 +155,23 @@ def open_store(
         lock.release()
 
 
-def _strange(path: Path) -> bool:
-    """Whether a file is none that a run leaves which died before it had written its config."""
+def _is_foreign(path: Path) -> bool:
+    """Whether this file cannot be left over from a run that was killed before it wrote its config."""
     return path.name not in (".lock", "checkpoints", CLIENTS) and not path.match(TEMPORARY)
 
 
 def finished(directory: Path, fingerprint: str) -> dict[str, Any] | None:
-    """The summary of a run that is finished and whole; None where it is not."""
+    """The summary of a finished, undamaged run; otherwise None."""
     try:
         summary: dict[str, Any] = json.loads((directory / SUMMARY).read_bytes())
-        whole = (
+        undamaged = (
             summary["run"] == fingerprint
             and summary["records_sha256"] == sha256((directory / RECORDS).read_bytes())
             and summary["model_sha256"] == sha256((directory / MODEL).read_bytes())
         )
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return summary if whole else None
+    return summary if undamaged else None
 
 
 def _prepare(store: RunStore, device: torch.device, resume: bool, say: Callable[[str], None]) -> None:
@@ -179,15 +179,15 @@ def _prepare(store: RunStore, device: torch.device, resume: bool, say: Callable[
     config_path = directory / CONFIG
     if config_path.exists():
         if not resume:
-            raise RunError(f"{directory} already holds a run: add --resume to go on with it, or choose another --out")
-        _same_config(config_path, store.config)
+            raise RunError(f"{directory} already contains a run; add --resume to continue it, or choose another --out")
+        _check_same_config(config_path, store.config)
     for leftover in [*directory.glob(TEMPORARY), *store.checkpoints.glob(TEMPORARY)]:
         leftover.unlink(missing_ok=True)
     store.clients.write(directory / CLIENTS)
     write_whole(config_path, tomli_w.dumps(store.config.table()).encode())
     (directory / SUMMARY).unlink(missing_ok=True)
     found = _newest_usable(store, device, say)
-    _cut(directory / RECORDS, found.records_bytes if found else 0)
+    _truncate(directory / RECORDS, found.records_bytes if found else 0)
     _keep_times(directory / TIMES, found.t if found else 0)
     if found:
         store.resumed = found.state
@@ -198,8 +198,8 @@ def _prepare(store: RunStore, device: torch.device, resume: bool, say: Callable[
             checkpoint.remove(store.checkpoints, t)
 
 
-def _newest_usable(store: RunStore, device: torch.device, say: Callable[[str], None]) -> checkpoint.Saved | None:
-    """The newest checkpoint that is whole, of this run, and whose records are still there."""
+def _newest_usable(store: RunStore, device: torch.device, say: Callable[[str], None]) -> checkpoint.Checkpoint | None:
+    """The newest checkpoint that is undamaged, belongs to this run, and has its records in rounds.jsonl."""
     path = store.directory / RECORDS
     records = path.read_bytes() if path.exists() else b""
     rounds = checkpoint.rounds_saved(store.checkpoints)
@@ -207,54 +207,54 @@ def _newest_usable(store: RunStore, device: torch.device, say: Callable[[str], N
         try:
             found = checkpoint.load(store.checkpoints, t, store.fingerprint, device)
             if sha256(records[: found.records_bytes]) != found.records_sha256:
-                raise checkpoint.Refused(f"{RECORDS} was changed or cut off before round {t}")
+                raise checkpoint.Refused(f"{RECORDS} was changed or truncated before round {t}")
             return found
         except checkpoint.Refused as reason:
             say(f"checkpoint of round {t} refused: {reason}")
     if rounds:
-        say("no checkpoint can be used: starting again from round 1")
+        say("no usable checkpoint; starting again from round 1")
     return None
 
 
-def _same_config(path: Path, config: Config) -> None:
+def _check_same_config(path: Path, config: Config) -> None:
     try:
-        there = identity_of(tomllib.loads(path.read_text(encoding="utf-8")))
+        stored = dotted_keys(identity_of(tomllib.loads(path.read_text(encoding="utf-8"))))
     except (OSError, ValueError):
-        raise RunError(f"{path} is damaged, so it cannot be told which run this is: choose another --out") from None
-    here = config.identity()
-    for key in sorted({*dotted_keys(here), *dotted_keys(there)}):
-        ours, theirs = dotted_keys(here).get(key, "unset"), dotted_keys(there).get(key, "unset")
+        raise RunError(f"{path} is damaged, so the run cannot be identified; choose another --out") from None
+    given = dotted_keys(config.identity())
+    for key in sorted({*given, *stored}):
+        ours, theirs = given.get(key, "unset"), stored.get(key, "unset")
         if ours != theirs:
             raise RunError(
-                f"{path.parent} holds a run with another config ({key}: {show(theirs)} there, {show(ours)} here): "
+                f"{path.parent} contains a run with another config ({key}: {show(theirs)} there, {show(ours)} here); "
                 "choose another --out"
             )
 
 
-def _cut(path: Path, size: int) -> None:
-    """Cut a file to its first bytes."""
+def _truncate(path: Path, size: int) -> None:
+    """Truncate a file to its first `size` bytes."""
     if path.exists() and path.stat().st_size != size:
         write_whole(path, path.read_bytes()[:size])
 
 
 def _keep_times(path: Path, until: int) -> None:
-    """Keep the times of the rounds until this one."""
+    """Keep the times of the rounds up to `until`."""
     kept = [to_json(times) + "\n" for times in read_times(path) if times["round"] <= until]
     write_whole(path, "".join(kept).encode())
 
 
 def read_lines(path: Path) -> list[Any]:
-    """The JSON values of a file, one a line."""
+    """The JSON values of a file with one per line."""
     try:
         return [json.loads(line) for line in path.read_bytes().splitlines()]
     except OSError as error:
         raise RunError(f"{path} cannot be read: {error.strerror}") from None
     except ValueError:
-        raise RunError(f"{path} is damaged: go on with the run by --resume, which mends it") from None
+        raise RunError(f"{path} is damaged; run again with --resume to repair it") from None
 
 
 def read_times(path: Path) -> list[dict[str, float]]:
-    """The lines of times.jsonl that can be read: a death may have cut one short, or kept one away."""
+    """The valid lines of times.jsonl. A killed run may have left an incomplete line or none."""
     times = []
     for line in path.read_bytes().splitlines() if path.exists() else []:
         with contextlib.suppress(ValueError, KeyError, TypeError):
@@ -267,7 +267,4 @@ def _writing(directory: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise RunError(
-            f"{directory} cannot be written: {error.strerror}. Free some space, then start again (run and compare: "
-            "with --resume)"
-        ) from None
+        raise cannot_write(directory, error) from None

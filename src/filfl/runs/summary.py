@@ -1,10 +1,10 @@
-"""What a run comes down to."""
+"""The summary of a run."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 LAST = 5
-"""The final accuracy is the mean over so many of the last tested rounds: one round alone is noisy."""
+"""The final accuracy is the mean over this number of last tested rounds, because a single round is noisy."""
 
 
 def summarize(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -22,18 +22,18 @@ def summarize(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def final(records: Sequence[Mapping[str, Any]], key: str) -> float | None:
-    """The mean of the last tested rounds."""
+    """The mean over the last tested rounds."""
     return _mean([record[key] for record in records if record[key] is not None][-LAST:])
 
 
 def at_round(records: Sequence[Mapping[str, Any]], t: int) -> float | None:
-    """The test accuracy at round t, or at the last tested round before it."""
+    """The test accuracy in round t, or in the last tested round before it."""
     tested = [r["test_accuracy"] for r in records if r["round"] <= t and r["test_accuracy"] is not None]
     return tested[-1] if tested else None
 
 
 def reached(records: Sequence[Mapping[str, Any]], target: float) -> tuple[int, int] | None:
-    """The first round whose test accuracy is at least the target, and the uplink bytes until then."""
+    """The first round whose test accuracy is at least the target, and the uplink bytes up to that round."""
     sent = 0
     for record in records:
         sent += record["uplink_bytes"]

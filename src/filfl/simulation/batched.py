@@ -126,7 +126,7 @@ class BatchedModel:
                 return graph
 
     def _named(self, params: list[Tensor]) -> dict[str, Tensor]:
-        by_start = {entry.start: value for entry, value in zip(self._layout.places, params, strict=True)}
+        by_start = {entry.start: value for entry, value in zip(self._layout.trained, params, strict=True)}
         trained = self._layout.num_trained
         return {e.name: by_start[e.start] for e in self._layout.entries if not e.integer and e.stop <= trained}
 

@@ -33,7 +33,7 @@ from filfl.runs import (
 )
 from filfl.runs.files import to_json
 from filfl.runs.registered import Registered
-from filfl.runs.store import MODEL, TIMES, read_times
+from filfl.runs.store import CLIENTS, MODEL, TIMES, read_times
 from filfl.runs.summary import summarize
 from filfl.selection import Selection, Selects
 from filfl.server import State
@@ -125,6 +125,7 @@ def simulate(
         fingerprint = _fingerprint(config, data, net, start.w) if directory else ""
         if directory and resume and (summary := finished(directory, fingerprint)):
             net.module.load_state_dict(safetensors.torch.load_file(directory / MODEL))
+            Registered.of(data, config).repair(directory / CLIENTS)
             run = read_run(directory)
             with following(callbacks, Beginning(config, directory, with_seconds(run.records, run.times), say)):
                 pass  # a tracker may have missed some of its rounds
