@@ -139,6 +139,23 @@ def test_resume_of_a_finished_run_runs_no_round(filfl) -> None:
     )
 
 
+def test_a_wide_table_is_printed_in_parts(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from filfl.commands import terminal
+
+    monkeypatch.setattr(terminal, "console", Console(width=30))
+    table = Table("arm", *(f"column-{i}" for i in range(5)), title="title", caption="caption")
+    table.add_row("dgf", *(f"value-{i}" for i in range(5)))
+    terminal.print_table(table)
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= 30 and "…" not in shown
+    for text in (*(f"column-{i}" for i in range(5)), *(f"value-{i}" for i in range(5)), "title", "caption"):
+        assert shown.count(text) == 1
+    assert shown.count("dgf") > 1, "every part repeats the first column"
+
+
 def test_data_shows_numbers_and_a_picture(filfl, folder: Path) -> None:
     shown = filfl("data", "digits", "--set", "data.clients=12", "--set", "data.noisy=0.25", "--picture", "p.png")
     assert re.search(r"clients +12 \(3 with random labels\)", shown)

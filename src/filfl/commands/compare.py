@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from filfl.commands.terminal import console, default_directory, interrupted, missing_words, say
+from filfl.commands.terminal import console, default_directory, interrupted, missing_words, print_table, say
 from filfl.compare import PLAN, plan_comparison, run_plans, runs_of
 from filfl.cores import num_cores
 from filfl.experiment import Experiment, parse_arm, parse_changes
@@ -41,7 +41,7 @@ def compare_command(
     runs = runs_of([plan])
     jobs = min(jobs or num_cores(), len(runs))
     say(title, style="bold")
-    say(f"{len(plan.arms)} arms x {len(plan.seeds)} seeds = {len(runs)} runs, {jobs} in parallel", style="bold")
+    say(f"arms: {len(plan.arms)}, seeds: {len(plan.seeds)}, runs: {len(runs)} ({jobs} in parallel)", style="bold")
     try:
         with ComparisonDisplay(console, runs) as display:
             run_plans([plan], jobs, resume, display, say)
@@ -56,7 +56,7 @@ def compare_command(
 def show_comparison(comparison: Comparison, measure: str) -> None:
     """The table, and where the files are."""
     shown = comparison.statistics, comparison.target, comparison.seeds, measure
-    console.print(rich_table(comparison.title, *shown))
+    print_table(rich_table(comparison.title, *shown))
     picture, *more = comparison.pictures
     say(f"table           {comparison.table}")
     say(f"picture         {picture}")

@@ -19,10 +19,10 @@ def run_command(
     config = Experiment.load(source).at_scale(scale).config(parse_changes(pairs))
     trackers = make_trackers(track)
     directory = out or default_directory(config.name, resume, CONFIG)
+    say(f"{config.name}: {config.rounds} rounds, seed {config.seed}", style="bold")
     say(
-        f"{config.name}: {config.rounds} rounds, data {name_of('data', config.data)}, filter {config.filter.name}, "
-        f"selection {name_of('selection', config.selection)} with k = {config.selection.k}, seed {config.seed}",
-        style="bold",
+        f"data {name_of('data', config.data)}, filter {config.filter.name}, "
+        f"selection {name_of('selection', config.selection)} (k = {config.selection.k})"
     )
     try:
         with RunDisplay(console, config.rounds) as display:

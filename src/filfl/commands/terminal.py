@@ -1,23 +1,45 @@
 """What the commands share: the console, the default directory for results, and the end after Ctrl-C."""
 
+import copy
+import os
 import shlex
 import sys
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import NoReturn
 
 import typer
 from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
 
 INTERRUPTED = 130
 """The exit code of a command that Ctrl-C ended."""
 
-console = Console(width=None if sys.stdout.isatty() else 120)
+console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 120)
 
 
 def say(text: str, style: str | None = None) -> None:
     """Print a line as it is: brackets are not markup, and long paths are not wrapped."""
     console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def print_table(table: Table) -> None:
+    """Print a table and its caption. In a narrow terminal, it is printed in parts that each repeat the first column."""
+    first, *rest = table.columns
+    wide = console.options.update_width(10_000)
+    while rest:
+        for n in range(len(rest), 0, -1):
+            part = copy.copy(table)
+            part.columns = [replace(column, _index=i) for i, column in enumerate([first, *rest[:n]])]
+            if Measurement.get(console, wide, part).maximum <= console.width:
+                break
+        rest = rest[n:]
+        part.caption = None
+        console.print(part)
+        table.title = None
+    console.print(table.caption, style="dim", highlight=False)
 
 
 def default_directory(name: str, resume: bool, mark: str) -> Path:
