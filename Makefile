@@ -4,18 +4,21 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-federation lint bench study results reference wheel clean
+.PHONY: help demo test test-more test-federation lint bench study results reference wheel clean
 
-help:  ## Show what every target does
+help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(READY)  ## Set up, then show what filtering does: a table, a picture
+demo: $(READY)  ## Set up, then compare training with and without filtering
 	$(BIN)/filfl demo
 
-test: $(READY) lint  ## Set up, then check style and types, and run all tests
+test: $(READY) lint  ## Set up, check style and types, then run all tests
 	$(BIN)/pytest -n auto --maxprocesses 8
 
-test-federation: $(READY)  ## Run the tests with real Flower processes: simulation engine, deployment with TLS and keys
+test-more: $(READY)  ## Run the property tests with more, new random examples
+	HYPOTHESIS_PROFILE=more $(BIN)/pytest -n auto --maxprocesses 8 tests/laws
+
+test-federation: $(READY)  ## Run the tests that start real Flower processes
 	$(BIN)/pytest -m federation -n 2 --dist loadfile
 
 lint: $(READY)  ## Check style (ruff) and types (mypy)
@@ -23,25 +26,25 @@ lint: $(READY)  ## Check style (ruff) and types (mypy)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-study: $(READY)  ## Measure the filters, into docs/filters.md (half an hour on two cores)
+study: $(READY)  ## Measure the filters, write docs/filters.md (30 min)
 	$(BIN)/python benchmarks/filter_study.py
 
-results: $(READY)  ## Make docs/results.md and its pictures anew (FROM=reproduction takes in new runs first)
+results: $(READY)  ## Write docs/results.md (FROM=DIR: add new results first)
 	$(BIN)/python benchmarks/results_page.py $(FROM)
 
 reference: $(READY)  ## Write docs/config.md, the reference of all options
 	$(BIN)/python -m filfl.config_reference docs/config.md
 
-bench: $(READY)  ## Measure the simulator: against a bare loop, peers, a naive filter and the machine itself
+bench: $(READY)  ## Measure the speed of the simulator
 	$(BIN)/python benchmarks/run.py
 
 wheel: $(READY)  ## Build the wheel into dist/
 	$(BIN)/python -m build --wheel
 
-clean:  ## Remove the environment, builds and caches (not your runs)
+clean:  ## Remove the environment, builds and caches; keep runs
 	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-# torch comes first and alone: with it in place, nothing that follows asks the index for another build of it.
+# torch is installed first and alone, so that the second command does not replace it with another build.
 $(READY): pyproject.toml constraints.txt Makefile
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "filfl needs Python 3.11 or newer: make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)

@@ -1,6 +1,7 @@
 """What the tests share: a small federated problem that trains in a blink."""
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,11 @@ from filfl.simulation.setup import one_thread
 # The machine that runs the tests may be busy: no deadline, and the same examples every time.
 hypothesis.settings.register_profile("filfl", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("filfl")
+
+# A shell starts background jobs with SIGINT ignored. Child processes inherit that, and tests that send SIGINT would
+# hang.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SMALL: dict[str, Any] = {
     "rounds": 4,

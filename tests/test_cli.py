@@ -1,4 +1,4 @@
-"""The command line, as a person types it: real processes, real files."""
+"""The command line, with real processes and files."""
 
 import contextlib
 import json
@@ -45,7 +45,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def filfl(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    """The command in this process: what it prints, after a check of its exit code."""
+    """Call the command in this process; returns its output after a check of the exit code."""
     from filfl.cli import main
 
     monkeypatch.chdir(folder)
@@ -63,7 +63,7 @@ def filfl(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 @pytest.fixture
 def filfl_process(folder: Path, environment: dict[str, str]):
-    """The command in a process of its own."""
+    """Call the command in a new process."""
 
     def call(*arguments: str, code: int = 0) -> str:
         done = subprocess.run(
@@ -93,11 +93,11 @@ def test_help_does_not_import_torch(environment: dict[str, str]) -> None:
     assert done.stdout.endswith("False False\n")
 
 
-def test_list_has_a_line_for_everything(filfl) -> None:
+def test_list_shows_every_plugin(filfl) -> None:
     from filfl.config import FILTER_NAMES, REGISTRIES
 
     shown = filfl("list")
-    assert "filfl[hub]" in shown, "brackets are no markup"
+    assert "filfl[hub]" in shown, "brackets are not markup"
     for names in (*REGISTRIES.values(), FILTER_NAMES):
         for name in names:
             assert re.search(rf"^ *{re.escape(name)} +\S+", shown, re.MULTILINE), name
@@ -106,12 +106,12 @@ def test_list_has_a_line_for_everything(filfl) -> None:
 def test_run_prints_plain_lines_and_stores_the_run(filfl_process, filfl, folder: Path) -> None:
     shown = filfl_process("run", "tiny.toml", "--set", "rounds=4")
     assert len(re.findall(r"^round +\d/4  accuracy +0\.\d{3}  \|S\^f\| +\d+", shown, re.MULTILINE)) == 4
-    assert "Everything about this run is in runs/tiny" in shown
+    assert re.search(r"^results +runs/tiny$", shown, re.MULTILINE)
     assert len((folder / "runs" / "tiny" / "rounds.jsonl").read_text().splitlines()) == 4
-    assert "runs/tiny-2" in filfl("run", "tiny.toml"), "a second run does not touch the first"
+    assert "runs/tiny-2" in filfl("run", "tiny.toml"), "a second run gets its own directory"
 
 
-def test_in_a_terminal_there_is_a_bar(folder: Path, environment: dict[str, str]) -> None:
+def test_run_shows_a_progress_bar_in_a_terminal(folder: Path, environment: dict[str, str]) -> None:
     ours, theirs = os.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "filfl.cli", "run", "tiny.toml"],
@@ -122,7 +122,7 @@ def test_in_a_terminal_there_is_a_bar(folder: Path, environment: dict[str, str])
     )
     os.close(theirs)
     shown = b""
-    with contextlib.suppress(OSError):  # the end of a terminal is an error
+    with contextlib.suppress(OSError):  # reading at the end of a terminal raises an error
         while piece := os.read(ours, 4096):
             shown += piece
     os.close(ours)
@@ -130,13 +130,30 @@ def test_in_a_terminal_there_is_a_bar(folder: Path, environment: dict[str, str])
     assert re.search(r"round .*━.*6/6.*accuracy .*0\.\d{3}.*\|S\^f\|", shown.decode())
 
 
-def test_resume_on_a_finished_run_says_so(filfl) -> None:
+def test_resume_of_a_finished_run_runs_no_round(filfl) -> None:
     filfl("run", "tiny.toml", "--out", "here")
-    assert "finished already" in filfl("run", "tiny.toml", "--out", "here", "--resume")
+    assert "already finished" in filfl("run", "tiny.toml", "--out", "here", "--resume")
     assert "error: here already contains a run; add --resume" in filfl("run", "tiny.toml", "--out", "here", code=1)
     assert "error: here contains a run with another config (seed" in filfl(
         "run", "tiny.toml", "--out", "here", "--resume", "--set", "seed=3", code=1
     )
+
+
+def test_a_wide_table_is_printed_in_parts(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from filfl.commands import terminal
+
+    monkeypatch.setattr(terminal, "console", Console(width=30))
+    table = Table("arm", *(f"column-{i}" for i in range(5)), title="title", caption="caption")
+    table.add_row("dgf", *(f"value-{i}" for i in range(5)))
+    terminal.print_table(table)
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= 30 and "…" not in shown
+    for text in (*(f"column-{i}" for i in range(5)), *(f"value-{i}" for i in range(5)), "title", "caption"):
+        assert shown.count(text) == 1
+    assert shown.count("dgf") > 1, "every part repeats the first column"
 
 
 def test_data_shows_numbers_and_a_picture(filfl, folder: Path) -> None:
@@ -148,7 +165,7 @@ def test_data_shows_numbers_and_a_picture(filfl, folder: Path) -> None:
     assert "error: data.name must be one of" in filfl("data", "nothing", code=2)
 
 
-def test_mistakes_end_in_a_sentence(filfl, folder: Path) -> None:
+def test_user_mistakes_end_in_an_error_message(filfl, folder: Path) -> None:
     (folder / "typo.toml").write_text("[filter]\nperoid = 3\n")
     assert "error: unknown key filter.peroid; did you mean filter.period?" in filfl("run", "typo.toml", code=2)
     assert "error: there is no file absent.toml" in filfl("run", "absent.toml", code=2)
@@ -164,25 +181,25 @@ def test_mistakes_end_in_a_sentence(filfl, folder: Path) -> None:
     assert not (folder / "runs").exists()
 
 
-def test_compare_makes_a_table_and_pictures(filfl_process, filfl, folder: Path) -> None:
+def test_compare_writes_a_table_and_pictures(filfl_process, filfl, folder: Path) -> None:
     shown = filfl_process("compare", "tiny.toml", "--seeds", "2", "--target", "0.2", "--out", "c", "--jobs", "2")
     for arm in ("none", "dgf", "rgf"):
         assert re.search(rf"^ *{arm} +0\.\d+±0\.\d+", shown, re.MULTILINE)
-    assert "as a page: filfl report c" in shown
+    assert "filfl report c" in shown
     for name in ("comparison", "accuracy", "test-loss", "train-loss", "filtered"):
         assert (folder / "c" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     shared = tomllib.loads((folder / "c/dgf/seed-1/config.toml").read_text())["execution"]["workers"]
-    assert shared == max(1, num_cores() // 2), "two runs at a time share the cores"
+    assert shared == max(1, num_cores() // 2), "two parallel runs share the cores"
     facts = json.loads((folder / "c" / "summary.json").read_text())
     assert [arm["arm"] for arm in facts["arms"]] == ["none", "dgf", "rgf"]
     assert facts["target"] == 0.2 and facts["arms"][0]["tests"] == {}
     assert facts["arms"][2]["config"] == {"filter.name": "rgf"} and facts["config"]["selection.k"] == 3
     again = filfl_process("compare", "tiny.toml", "--seeds", "2", "--target", "0.2", "--out", "c", "--resume")
     assert json.loads((folder / "c" / "summary.json").read_text()) == facts
-    told = tomllib.loads((folder / "c" / "comparison.toml").read_text())
-    assert told["runs"]["dgf"] == ["dgf/seed-0", "dgf/seed-1"] and told["arms"]["dgf"]["against"] == "none"
+    plan = tomllib.loads((folder / "c" / "comparison.toml").read_text())
+    assert plan["runs"]["dgf"] == ["dgf/seed-0", "dgf/seed-1"] and plan["arms"]["dgf"]["against"] == "none"
     assert "6/6" in again
-    assert "error: c already holds a comparison: add --resume" in filfl("compare", "tiny.toml", "--out", "c", code=1)
+    assert "error: c already holds a comparison; add --resume" in filfl("compare", "tiny.toml", "--out", "c", code=1)
     (folder / "thesis").mkdir()
     (folder / "thesis" / "thesis.txt").write_text("mine")
     assert "holds no comparison" in filfl("compare", "tiny.toml", "--out", "thesis", "--resume", code=1)
@@ -192,14 +209,14 @@ def test_compare_makes_a_table_and_pictures(filfl_process, filfl, folder: Path) 
     assert "holds another comparison" in filfl("compare", "tiny.toml", "--out", "c", "--resume", "--seeds", "3", code=1)
 
 
-def test_a_comparison_and_a_single_run_agree(filfl_process, filfl, folder: Path) -> None:
+def test_compare_and_run_give_the_same_records(filfl_process, filfl, folder: Path) -> None:
     filfl_process("compare", "tiny.toml", "--seeds", "1", "--out", "c", "--arm", "a:filter.name=rgf", "--jobs", "1")
     filfl("run", "tiny.toml", "--set", "filter.name=rgf", "--out", "r")
     assert (folder / "c/a/seed-0/rounds.jsonl").read_bytes() == (folder / "r/rounds.jsonl").read_bytes()
 
 
 @pytest.mark.parametrize("command", ["run", "compare"])
-def test_ctrl_c_stops_cleanly_and_says_how_to_resume(command: str, folder: Path, environment: dict[str, str]) -> None:
+def test_ctrl_c_stops_cleanly_and_shows_how_to_resume(command: str, folder: Path, environment: dict[str, str]) -> None:
     where = folder / "out"
     arguments = [sys.executable, "-m", "filfl.cli", command, "tiny.toml", "--set", "rounds=100000"]
     arguments += ["--set", "model.hidden=[8, 8]", "--out", "out"]
@@ -225,4 +242,4 @@ def test_ctrl_c_stops_cleanly_and_says_how_to_resume(command: str, folder: Path,
     assert process.returncode == 130, shown
     assert "Traceback" not in shown
     assert f"filfl {command} tiny.toml --set rounds=100000" in shown and "--out out --resume" in shown
-    assert "'model.hidden=[8, 8]'" in shown, "the command can be pasted into a shell"
+    assert "'model.hidden=[8, 8]'" in shown, "the command is quoted for the shell"

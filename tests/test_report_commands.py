@@ -1,4 +1,4 @@
-"""`filfl report` and `filfl watch` as a person types them; a real run that grows while it is watched."""
+"""`filfl report` and `filfl watch`, with a real run that grows while it is watched."""
 
 import json
 import re
@@ -35,7 +35,7 @@ k = 3
 
 @contextmanager
 def process(arguments: list[str], where: Path, environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
-    """A filfl command that is ended, in whatever state it is."""
+    """A filfl command that is killed at the end of the block if it is still running."""
     started = subprocess.Popen(
         [sys.executable, "-m", "filfl.cli", *arguments],
         cwd=where,
@@ -54,7 +54,7 @@ def process(arguments: list[str], where: Path, environment: dict[str, str]) -> I
 
 
 def ask(address: str, headers: dict[str, str] | None = None) -> tuple[int, Any, str | None]:
-    """Status, body and mark of an answer."""
+    """Status, body and ETag of a response."""
     request = urllib.request.Request(address, headers=headers or {})
     try:
         with urllib.request.urlopen(request, timeout=60) as answer:
@@ -70,16 +70,16 @@ def wait_for(happened: Callable[[], Any]) -> Any:
         if found := happened():
             return found
         time.sleep(0.1)
-    raise AssertionError("it did not happen")
+    raise AssertionError("timed out")
 
 
-def test_a_growing_run_is_watched(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_watch_follows_a_growing_run(tmp_path: Path, environment: dict[str, str]) -> None:
     (tmp_path / "endless.toml").write_text(ENDLESS)
     (tmp_path / "runs").mkdir()
     with process(["watch", "runs", "--port", "0"], tmp_path, environment) as watch:
         line = watch.stdout.readline()
-        address = re.search(r"runs is shown at (http://127\.0\.0\.1:\d+/) \(Ctrl-C to end\)", line).group(1)
-        assert json.loads(ask(f"{address}data.json")[1])["sections"] == [], "nothing has begun"
+        address = re.search(r"Report of runs: (http://127\.0\.0\.1:\d+/) \(Ctrl-C to stop\)", line).group(1)
+        assert json.loads(ask(f"{address}data.json")[1])["sections"] == [], "no run has started"
         with process(["run", "endless.toml", "--out", "runs/r"], tmp_path, environment) as run:
 
             def rounds() -> int:
@@ -95,7 +95,7 @@ def test_a_growing_run_is_watched(tmp_path: Path, environment: dict[str, str]) -
         assert ask(f"{address}data.json", {"If-None-Match": mark}) == (304, "", mark), "nothing has changed"
         assert ask(address)[0] == 200 and "<!doctype html>" in ask(address)[1]
         assert ask(f"{address}other")[0] == 404
-        assert ask(address, {"Host": "evil.example:80"})[0] == 403, "another site's name does not lead here"
+        assert ask(address, {"Host": "evil.example:80"})[0] == 403, "requests for another host are refused"
         (tmp_path / "runs").rename(tmp_path / "moved")
         assert ask(f"{address}data.json")[:2] == (
             503,
@@ -106,10 +106,10 @@ def test_a_growing_run_is_watched(tmp_path: Path, environment: dict[str, str]) -
     assert (watch.returncode, rest.strip()) == (0, "")
 
 
-def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
+def test_a_port_in_use_is_an_error(tmp_path: Path) -> None:
     report = LiveReport([tmp_path])
     with open_server(report, None) as first, open_server(report, None) as second:
-        assert first.server_port != second.server_port, "without a word, a free one"
+        assert first.server_port != second.server_port, "by default the next free port"
         assert first.server_address[0] == "127.0.0.1"
         with pytest.raises(RunError, match=f"port {first.server_port} cannot be used: .* choose another --port"):
             open_server(report, first.server_port)
@@ -130,23 +130,23 @@ def filfl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     return call
 
 
-def test_report_writes_a_page_and_says_what_is_in_it(filfl, tmp_path: Path, monkeypatch) -> None:
+def test_report_writes_a_page_and_prints_the_verdict(filfl, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.syspath_prepend(Path(__file__).parents[1] / "benchmarks")
     from report_store import Size, write_comparison
 
     write_comparison(tmp_path / "c", Size(seeds=2, rounds=12, clients=10, available=6, k=2, period=3))
     shown = filfl("report", "c", "-o", "page.html")
     assert re.search(r"filfl-[dr]gf (wins|is ahead) with \d\d\.\d ± \d\.\d % final accuracy \(2 seeds\)", shown)
-    assert re.search(r"report +page.html \(\d\.\d MB\)", shown)
+    assert re.search(r"report in a browser: page.html \(\d\.\d MB\)", shown)
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert page.startswith("<!doctype html>") and page.rstrip().endswith("</html>")
     filfl("report", "c/fedavg", "c/filfl-dgf/seed-1")
     assert (tmp_path / "report.html").exists()
 
 
-def test_mistakes_end_in_a_sentence(filfl, tmp_path: Path) -> None:
+def test_user_mistakes_end_in_an_error_message(filfl, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    assert "error: there is no run in empty: give the directory of a run" in filfl("report", "empty", code=1)
+    assert "error: no run found in empty; give the directory of a run" in filfl("report", "empty", code=1)
     assert "error: nowhere does not exist" in filfl("report", "nowhere", code=1)
     assert "error: nowhere does not exist" in filfl("watch", "nowhere", code=1)
     (tmp_path / "r").mkdir()

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from filfl.compare import PLAN, in_folders, make_plan, tasks_of
-from filfl.config import Config
+from filfl.compare import PLAN, plan_comparison, runs_of
 from filfl.experiment import Arm, Experiment
 from filfl.report.collect import collect
 from filfl.report.html import render, report_data
@@ -36,9 +35,9 @@ def comparison(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("comparison")
     base = {"rounds": 12, "data.noisy": 0.25, "filter.period": 3, "execution.mode": "serial"}
     arms = (Arm("plain", {"filter.name": "none"}), Arm("filtered", {"filter.name": "dgf"}))
-    plan = make_plan(Experiment({}, arms), place, "small", 2, {**SMALL, **base}, in_folders(place))
-    for task in tasks_of([plan]):
-        simulate(Config.from_table(task.table), out=task.directory)
+    plan = plan_comparison(Experiment({}, arms), place, "small", 2, {**SMALL, **base})
+    for run in runs_of([plan]):
+        simulate(run.config, out=run.directory)
     (place / PLAN).write_text('seeds = [0, 1]\n[arms.plain]\nagainst = "plain"\n[arms.filtered]\nagainst = "plain"\n')
     return place
 

@@ -1,4 +1,4 @@
-"""`filfl reproduce`: real runs in real worker processes, of figures small enough to wait for; the page of results."""
+"""`filfl reproduce` with small figures and real worker processes; the page docs/results.md."""
 
 import json
 import os
@@ -75,7 +75,7 @@ def command(*arguments: str) -> list[str]:
 
 
 def reproduce(folder: Path, *arguments: str) -> str:
-    """The command in a process of its own, with real workers."""
+    """Call the command in a new process; returns its output."""
     environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "120", "TERM": "dumb"}
     done = subprocess.run(command(*arguments), cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -84,7 +84,7 @@ def reproduce(folder: Path, *arguments: str) -> str:
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A folder with two figures in it that were reproduced together, and what was said."""
+    """A folder with two figures that were reproduced together, and the output."""
     folder = tmp_path_factory.mktemp("done")
     (folder / "crossed.toml").write_text(CROSSED)
     (folder / "alone.toml").write_text(ALONE)
@@ -92,8 +92,8 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    """The command in this process, for what needs no workers: what it prints."""
+def output_of(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """Call the command in this process, where it needs no workers; returns its output."""
     from filfl.cli import main
 
     def call(folder: Path, *arguments: str, code: int = 0) -> str:
@@ -108,7 +108,7 @@ def told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     return call
 
 
-def written(folder: Path) -> dict[str, int]:
+def modification_times(folder: Path) -> dict[str, int]:
     return {path.parent.name: path.stat().st_mtime_ns for path in folder.glob("out/runs/*/rounds.jsonl")}
 
 
@@ -117,16 +117,16 @@ def test_figures_share_runs(done: tuple[Path, str]) -> None:
     assert "10 runs at laptop scale" in shown, "6 arms x 2 seeds, of which none-rs and plain are the same"
     assert "dgf-poc kept < 1.01" in shown and "Holds at laptop scale" in shown
     names = ("crossed", "alone")
-    told = {name: tomllib.loads((folder / "out" / name / "comparison.toml").read_text()) for name in names}
-    assert told["crossed"]["runs"]["none-rs"][:2] == told["alone"]["runs"]["plain"][:2]
-    assert told["crossed"]["seeds"] == [0, 1] and told["crossed"]["scale"] == "laptop"
-    assert {arm: facts["against"] for arm, facts in told["crossed"]["arms"].items()} == {
+    plans = {name: tomllib.loads((folder / "out" / name / "comparison.toml").read_text()) for name in names}
+    assert plans["crossed"]["runs"]["none-rs"][:2] == plans["alone"]["runs"]["plain"][:2]
+    assert plans["crossed"]["seeds"] == [0, 1] and plans["crossed"]["scale"] == "laptop"
+    assert {arm: facts["against"] for arm, facts in plans["crossed"]["arms"].items()} == {
         "none-rs": "none-rs",
         "dgf-rs": "none-rs",
         "none-poc": "none-poc",
         "dgf-poc": "none-poc",
     }
-    for name, facts in told.items():
+    for name, facts in plans.items():
         for runs in facts["runs"].values():
             seeds = [tomllib.loads((folder / "out" / name / run / "config.toml").read_text())["seed"] for run in runs]
             assert seeds == facts["seeds"], "in the order of the seeds, relative to the file"
@@ -143,9 +143,7 @@ def test_figures_share_runs(done: tuple[Path, str]) -> None:
     assert drawn_in(summary)["dgf-rs"]["filtered"].rounds == (1, 2, 3, 4)
 
 
-def test_combinations_of_factors_are_drawn_as_bars_and_against_what_was_sent(
-    done: tuple[Path, str], tmp_path: Path
-) -> None:
+def test_summary_pictures_of_two_and_three_factors(done: tuple[Path, str], tmp_path: Path) -> None:
     summary = json.loads((done[0] / "out/crossed/summary.json").read_text())
     for levels in (2, 3):
         arms = [{**arm, "levels": (arm["levels"] + ["x"])[:levels]} for arm in summary["arms"]]
@@ -155,19 +153,19 @@ def test_combinations_of_factors_are_drawn_as_bars_and_against_what_was_sent(
         assert path.read_bytes().startswith(b"\x89PNG")
 
 
-def test_nothing_is_made_twice_and_nothing_mixed(done: tuple[Path, str], told) -> None:
+def test_existing_runs_are_reused_and_never_mixed(done: tuple[Path, str], output_of) -> None:
     folder, _ = done
-    made = written(folder)
+    made = modification_times(folder)
     assert len(made) == 10
     assert "3 seeds" in reproduce(folder, "alone.toml", "--seeds", "3", "--out", "out")
-    again = written(folder)
+    again = modification_times(folder)
     assert len(again) == 12 and {key: again[key] for key in made} == made, "only the new seed was run"
     for other, key in ((["--scale", "paper"], "scale"), (["--set", "seed=100"], "set")):
-        refused = told(folder, "alone.toml", "--out", "out", *other, code=1)
-        assert f"error: out/alone holds another comparison ({key}, see" in refused
+        refused = output_of(folder, "alone.toml", "--out", "out", *other, code=1)
+        assert f"error: out/alone holds another comparison ({key} differs, see" in refused
 
 
-def test_what_was_stopped_or_killed_goes_on(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_an_interrupted_or_killed_reproduction_resumes(tmp_path: Path, environment: dict[str, str]) -> None:
     (tmp_path / "alone.toml").write_text(ALONE)
     arguments = ["alone.toml", "--seeds", "1", "--set", "rounds=150", "--out", "out", "--jobs", "1"]
 
@@ -198,7 +196,7 @@ def test_what_was_stopped_or_killed_goes_on(tmp_path: Path, environment: dict[st
 
     shown = start_and_end(signal.SIGINT)
     assert "Traceback" not in shown
-    assert "filfl reproduce alone.toml --set rounds=150 --scale laptop --seeds 1 --jobs 1 --out out" in shown
+    assert " ".join(["filfl reproduce", *arguments]) in shown
     first = records()[0]
     start_and_end(signal.SIGKILL)
     assert not (tmp_path / "out/alone/summary.json").exists()
@@ -207,19 +205,19 @@ def test_what_was_stopped_or_killed_goes_on(tmp_path: Path, environment: dict[st
     assert (tmp_path / "out/alone/summary.json").exists()
 
 
-def test_mistakes_end_in_a_sentence(told, tmp_path: Path) -> None:
+def test_user_mistakes_end_in_an_error_message(output_of, tmp_path: Path) -> None:
     wrong = tmp_path / "crossed.toml"
-    assert "error: name what to reproduce: see filfl reproduce --list" in told(tmp_path, code=2)
-    assert "error: demo has no [figure] section" in told(tmp_path, "demo", code=2)
-    assert "no experiment of that name (known: approximation-cifar10" in told(tmp_path, "poc-imagenet", code=2)
+    assert "error: name the figures to reproduce (see filfl reproduce --list)" in output_of(tmp_path, code=2)
+    assert "error: demo has no [figure] section" in output_of(tmp_path, "demo", code=2)
+    assert "no experiment of that name (known: approximation-cifar10" in output_of(tmp_path, "poc-imagenet", code=2)
     wrong.write_text(CROSSED.replace("dgf-poc kept", "dgf-poc kapt"))
-    assert "error: figure: a measure must be one of" in told(tmp_path, "crossed.toml", code=2)
+    assert "error: figure: a measure must be one of" in output_of(tmp_path, "crossed.toml", code=2)
     wrong.write_text(CROSSED.replace("dgf-poc kept", "opt-poc kept"))
-    assert 'error: crossed: figure.expect: there is no arm "opt-poc"' in told(tmp_path, "crossed.toml", code=2)
+    assert 'error: crossed: figure.expect: there is no arm "opt-poc"' in output_of(tmp_path, "crossed.toml", code=2)
     wrong.write_text(CROSSED.replace("dgf-poc kept <", "dgf-poc kept"))
-    assert "error: crossed: figure.expect must be ARM MEASURE > ARM" in told(tmp_path, "crossed.toml", code=2)
+    assert "error: crossed: figure.expect must be ARM MEASURE > ARM" in output_of(tmp_path, "crossed.toml", code=2)
     wrong.write_text(CROSSED.replace("[figure]", '[figure]\ncurves = ["accurracy"]'))
-    assert "error: figure.curves must be one of accuracy" in told(tmp_path, "crossed.toml", code=2)
+    assert "error: figure.curves must be one of accuracy" in output_of(tmp_path, "crossed.toml", code=2)
     assert not (tmp_path / "reproduction").exists()
 
 
@@ -244,8 +242,8 @@ NAMES = [
 ]
 
 
-def test_the_list_says_claim_arms_and_time(told, tmp_path: Path) -> None:
-    lines = told(tmp_path, "--list").splitlines()
+def test_list_shows_claim_arms_and_time(output_of, tmp_path: Path) -> None:
+    lines = output_of(tmp_path, "--list").splitlines()
     assert sorted(line.split()[0] for line in lines if line and not line.startswith(" ")) == sorted(NAMES)
     at = next(i for i, line in enumerate(lines) if line.startswith("poc-femnist "))
     assert "App. E.1" in lines[at] and "min on 2 cores" in lines[at]
@@ -255,7 +253,7 @@ def test_the_list_says_claim_arms_and_time(told, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("scale", ["laptop", "paper"])
 @pytest.mark.parametrize("name", NAMES)
-def test_every_arm_of_every_figure_is_a_config(name: str, scale: str, tmp_path: Path) -> None:
+def test_every_arm_of_every_figure_is_a_valid_config(name: str, scale: str, tmp_path: Path) -> None:
     (found,) = plan_figures([name], scale, 1, {}, tmp_path)
     assert {Expectation.parse(text).arm for text in found.figure.expect} <= found.plan.runs.keys()
     assert found.figure.expect
@@ -280,14 +278,14 @@ def test_figures_have_runs_in_common() -> None:
     assert len({*poc.values()}) == 6
 
 
-def test_a_run_is_known_by_what_it_computes() -> None:
+def test_run_key_ignores_what_does_not_change_the_result() -> None:
     config = Experiment.load("demo").config({})
     same = Experiment.load("demo").config({"name": "other", "execution.workers": 7})
     assert run_key(config) == run_key(same)
     assert run_key(config) != run_key(Experiment.load("demo").config({"seed": 1}))
 
 
-def test_a_file_starts_from_another() -> None:
+def test_from_inherits_the_base_and_the_scales() -> None:
     made = Experiment.from_table(
         {
             "from": "femnist",
@@ -301,7 +299,7 @@ def test_a_file_starts_from_another() -> None:
     assert made.base["training"] == Experiment.load("femnist").base["training"]
     assert [arm.name for arm in made.arms] == ["small"], "arms are not inherited"
     paper = made.at_scale("paper")
-    assert paper.base["rounds"] == 9 and paper.config({}).training.lr == 0.003, "scales are, key by key"
+    assert paper.base["rounds"] == 9 and paper.config({}).training.lr == 0.003, "scales are inherited key by key"
     assert [arm.name for arm in paper.arms] == ["big"]
     small = made.config({}, made.arms[0])
     demo = Experiment.load("demo")
@@ -318,7 +316,7 @@ def test_a_file_starts_from_another() -> None:
         ({"figure": {"paper": "Fig. 1"}}, "figure.claim is missing"),
     ],
 )
-def test_wrong_files_are_refused(table: dict[str, object], words: str) -> None:
+def test_invalid_experiment_files_are_rejected(table: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         Experiment.from_table(table)
 
@@ -331,13 +329,13 @@ def page(monkeypatch: pytest.MonkeyPatch):
     return results_page
 
 
-def test_the_page_of_results_is_made_of_the_stored_summaries(page) -> None:
+def test_results_page_is_rendered_from_the_stored_summaries(page) -> None:
     assert list(page.texts()) == NAMES and sorted(NAMES) == figure_names() and set(NAMES) <= set(shipped_names())
     assert page.summaries().keys() <= set(NAMES)
     assert (ROOT / "docs" / "results.md").read_text(encoding="utf-8") == page.render(page.summaries(), page.texts())
 
 
-def test_stored_summaries_are_of_the_figures_that_are_shipped(page) -> None:
+def test_stored_summaries_match_the_shipped_configs(page) -> None:
     for name, summary in page.summaries().items():
         experiment = Experiment.load(name)
         for arm, stored in zip(experiment.checked_arms(), summary["arms"], strict=True):
@@ -346,7 +344,7 @@ def test_stored_summaries_are_of_the_figures_that_are_shipped(page) -> None:
                 assert now[key] == value, f"{name}, {arm.name}: {key}"
 
 
-def test_the_page_tells_the_filter_from_the_selection(page) -> None:
+def test_results_page_separates_filter_and_selection(page) -> None:
     finals = {"none-rs": 0.5, "dgf-rs": 0.6, "rgf-rs": 0.55, "none-poc": 0.3, "dgf-poc": 0.45, "rgf-poc": 0.4}
     runs = {
         arm: [
@@ -371,7 +369,7 @@ def test_the_page_tells_the_filter_from_the_selection(page) -> None:
     assert "| poc | 0.300±0.010 | 0.450±0.010 | 0.400±0.010 |" in page.pivot(statistics, levels, "accuracy")
 
 
-def test_a_new_reproduction_goes_into_the_page(page, done: tuple[Path, str], tmp_path: Path, monkeypatch) -> None:
+def test_new_results_are_added_to_the_page(page, done: tuple[Path, str], tmp_path: Path, monkeypatch) -> None:
     summary = json.loads((done[0] / "out/crossed/summary.json").read_text())
     for name, scale in (("poc-femnist", "laptop"), ("poc-cifar10", "paper")):
         (tmp_path / name).mkdir()

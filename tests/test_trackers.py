@@ -1,4 +1,4 @@
-"""The trackers, each with its real library writing to the disk, read back by that library, against rounds.jsonl."""
+"""The trackers with their real libraries: what they wrote, read back and compared with rounds.jsonl."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from filfl.errors import ConfigError
 from filfl.runs.files import to_json
 from filfl.trackers import TRACKERS, MLflow, TensorBoard, WandB, make_trackers
 
-# MLflow asks SQLAlchemy for something that has been deprecated since.
+# MLflow uses a deprecated option of SQLAlchemy.
 pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy is deprecated")
 
 NAMES = list(TRACKERS)
@@ -28,8 +28,8 @@ Points = dict[str, list[tuple[int, float]]]
 
 
 @pytest.fixture(autouse=True)
-def by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No setting of the person's who runs the tests, and nothing outside of the temporary folder."""
+def isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the settings of the user who runs the tests, and with all files in the temporary folder."""
     for name in list(os.environ):
         if name.startswith(("MLFLOW_", "WANDB_")):
             monkeypatch.delenv(name)
@@ -74,10 +74,10 @@ def mlflow_runs(directory: Path) -> dict[str, tuple[Points, dict[str, Any]]]:
 
 
 def logged(file: bytes) -> Iterator[bytes]:
-    """The messages in an offline file of W&B, a LevelDB log: wandb has no reader of it in Python any more.
+    """The messages in an offline file of W&B, a LevelDB log. wandb no longer has a Python reader for it.
 
-    Blocks of 32 KiB, the first with 7 bytes of its own; in them pieces with a header of checksum (4), length (2) and
-    kind (1: whole, 2: first, 3: middle, 4: last).
+    The file has blocks of 32 KiB and starts with 7 bytes of its own. A block has pieces with a header of checksum (4
+    bytes), length (2) and kind (1: whole, 2: first, 3: middle, 4: last).
     """
     at, message = 7, b""
     while at + 7 <= len(file):
@@ -108,13 +108,13 @@ def wandb_runs(directory: Path) -> dict[str, tuple[Points, dict[str, Any]]]:
                 key = item.key or "/".join(item.nested_key)
                 if not key.startswith("_"):
                     points.setdefault(key, []).append((record.history.step.num, json.loads(item.value_json)))
-        assert name not in found, "one run, written once"
+        assert name not in found, "every run is written once"
         found[name] = points, settings
     return found
 
 
 def read_back(name: str, directory: Path) -> tuple[Points, dict[str, Any]]:
-    """What a tracker has of the one run in a run directory."""
+    """What a tracker logged of the only run in a run directory."""
     if name == "tensorboard":
         return events(directory / "tensorboard")
     (found,) = (mlflow_runs if name == "mlflow" else wandb_runs)(directory).values()
@@ -122,7 +122,7 @@ def read_back(name: str, directory: Path) -> tuple[Points, dict[str, Any]]:
 
 
 def in_the_records(directory: Path) -> Points:
-    """What must be there, by the run store."""
+    """What must be logged, computed from the run store."""
     rounds = [json.loads(line) for line in (directory / "rounds.jsonl").read_text().splitlines()]
     times = [json.loads(line) for line in (directory / "times.jsonl").read_text().splitlines()]
     points: Points = {}
@@ -149,7 +149,7 @@ def in_the_records(directory: Path) -> Points:
 
 
 def assert_same(found: Points, expected: Points, but_seconds: bool = False) -> None:
-    """The same steps, each once, under the same names, with the same values as far as float32 goes."""
+    """The same names and steps, each step once, and the same values in float32."""
     assert found.keys() == expected.keys()
     for name, points in expected.items():
         assert [t for t, _ in found[name]] == [t for t, _ in points], name
@@ -157,7 +157,7 @@ def assert_same(found: Points, expected: Points, but_seconds: bool = False) -> N
             assert [v for _, v in found[name]] == pytest.approx([v for _, v in points], rel=1e-6, abs=1e-6), name
 
 
-def test_every_round_is_in_all_three_under_the_same_names(config: dict[str, Any], tmp_path: Path) -> None:
+def test_all_trackers_log_every_round_under_the_same_names(config: dict[str, Any], tmp_path: Path) -> None:
     callbacks = [TensorBoard(), MLflow(), WandB()]
     result = filfl.simulate(config, callbacks=callbacks, out=tmp_path / "run")
     expected = in_the_records(tmp_path / "run")
@@ -168,10 +168,12 @@ def test_every_round_is_in_all_three_under_the_same_names(config: dict[str, Any]
         assert {**parameters, "filter.name": "rgf"} == parameters
         assert float(parameters["training.lr"]) == result.config.training.lr
         assert parameters["model.hidden"] == "[8]" and int(parameters["availability.n"]) == 8
-    assert not (tmp_path / "mlruns").exists() and not (tmp_path / "wandb").exists(), "nothing beside the run"
+    assert not (tmp_path / "mlruns").exists() and not (tmp_path / "wandb").exists(), (
+        "no files outside the run directory"
+    )
 
 
-def test_from_python_a_directory_is_enough(config: dict[str, Any], tmp_path: Path) -> None:
+def test_tracker_with_a_directory_needs_no_run_directory(config: dict[str, Any], tmp_path: Path) -> None:
     own = {"a (b)": lambda outputs, targets: 0.5}
     callbacks = [TensorBoard("t"), MLflow("m"), WandB(tmp_path / "w")]
     filfl.simulate({**config, "rounds": 1}, metrics=own, callbacks=callbacks)
@@ -182,8 +184,8 @@ def test_from_python_a_directory_is_enough(config: dict[str, Any], tmp_path: Pat
 
 
 @pytest.mark.parametrize("kind", TRACKERS.values())
-def test_it_must_be_said_where(kind: type, config: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=r"not said where its files go: write \w+\('logs'\)"):
+def test_a_tracker_without_a_directory_is_an_error(kind: type, config: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"has no directory for its files; write \w+\('logs'\)"):
         filfl.simulate(config, callbacks=[kind()])
 
 
@@ -198,33 +200,31 @@ filfl.simulate(config, callbacks=[*make_trackers(["tensorboard", "mlflow", "wand
 """
 
 
-def test_a_killed_run_goes_on_without_a_step_twice(config: dict[str, Any], tmp_path: Path) -> None:
+def test_a_killed_run_resumes_without_duplicate_steps(config: dict[str, Any], tmp_path: Path) -> None:
     out = tmp_path / "run"
     done = subprocess.run([sys.executable, "-c", KILLED, to_json(config), str(out)], check=False)
     assert done.returncode == -signal.SIGKILL
-    assert len((out / "rounds.jsonl").read_text().splitlines()) == 3, "one more than the checkpoint has"
+    assert len((out / "rounds.jsonl").read_text().splitlines()) == 3, "one round more than the checkpoint"
     filfl.simulate(config, callbacks=make_trackers(NAMES), out=out, resume=True)
     for name in NAMES:
-        # The third round was made twice; what it took the first time is what a tracker may have kept.
+        # The third round ran twice, and a tracker may have kept the seconds of the first time.
         assert_same(read_back(name, out)[0], in_the_records(out), but_seconds=True)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_finished_run_can_be_tracked_afterwards_and_only_once(
-    name: str, config: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_finished_run_is_logged_afterwards_and_only_once(name: str, config: dict[str, Any], tmp_path: Path) -> None:
     out = tmp_path / "run"
     filfl.simulate(config, out=out)
     resumed = filfl.simulate(config, callbacks=make_trackers([name]), out=out, resume=True)
     assert resumed.already_finished
     assert_same(read_back(name, out)[0], in_the_records(out))
-    before = changed(out)
+    before = modification_times(out)
     filfl.simulate(config, callbacks=make_trackers([name]), out=out, resume=True)
-    assert changed(out) == before
+    assert modification_times(out) == before
 
 
-def changed(out: Path) -> dict[Path, int]:
-    """When each file was changed; not the logs of a library, whose own process may write to them after the run."""
+def modification_times(out: Path) -> dict[Path, int]:
+    """Of every file except the libraries' logs: their own processes may write to them after the run."""
     return {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.suffix != ".log"}
 
 
@@ -248,7 +248,7 @@ filfl.simulate(config, callbacks=[*make_trackers(["tensorboard", "mlflow", "wand
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's /dev/full and /proc")
-def test_a_tracker_that_fails_is_told_once_and_the_run_is_whole(config: dict[str, Any], tmp_path: Path) -> None:
+def test_a_failing_tracker_is_reported_once_and_the_run_is_complete(config: dict[str, Any], tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", BROKEN, to_json(config), str(tmp_path / "run")],
         stdout=subprocess.PIPE,
@@ -258,8 +258,8 @@ def test_a_tracker_that_fails_is_told_once_and_the_run_is_whole(config: dict[str
     filfl.simulate(config, out=tmp_path / "alone")
     records = [(tmp_path / run / "rounds.jsonl").read_bytes() for run in ("alone", "run")]
     assert records[0] == records[1] and (tmp_path / "run" / "summary.json").exists()
-    told = re.findall(r"^(\w+) failed and is not written to any more; the run goes on: \S", done.stdout, re.MULTILINE)
-    assert sorted(told) == sorted(NAMES), done.stdout
+    failed = re.findall(r"^(\w+) failed; the run continues without it: \S", done.stdout, re.MULTILINE)
+    assert sorted(failed) == sorted(NAMES), done.stdout
 
 
 def filfl_command(*arguments: str, code: int = 0) -> str:
@@ -269,12 +269,12 @@ def filfl_command(*arguments: str, code: int = 0) -> str:
     return done.stdout + done.stderr
 
 
-def test_a_comparison_is_tracked_run_by_run(config: dict[str, Any], tmp_path: Path) -> None:
+def test_every_run_of_a_comparison_is_logged(config: dict[str, Any], tmp_path: Path) -> None:
     Path("c.toml").write_text(tomli_w.dumps(override({}, config)))
     arguments = ["compare", "c.toml", "--arm", "a:filter.name=rgf", "--arm", "b:filter.name=dgf", "--seeds", "1"]
     filfl_command(*arguments, "--jobs", "2", "--out", "c", *(word for name in NAMES for word in ("--track", name)))
     for resumed in (False, True):
-        if resumed:  # as a worker would
+        if resumed:  # as a worker process does
             run = tmp_path / "c" / "a" / "seed-0"
             filfl.simulate(run / "config.toml", callbacks=make_trackers(NAMES, tmp_path / "c"), out=run, resume=True)
         in_mlflow, in_wandb = mlflow_runs(tmp_path / "c"), wandb_runs(tmp_path / "c")
@@ -286,7 +286,7 @@ def test_a_comparison_is_tracked_run_by_run(config: dict[str, Any], tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_missing_library_is_said_before_anything_is_made(
+def test_a_missing_library_is_an_error_before_any_file_is_written(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     from filfl.cli import main
@@ -301,7 +301,7 @@ def test_a_missing_library_is_said_before_anything_is_made(
     assert not list(tmp_path.iterdir())
 
 
-def test_an_unknown_tracker_is_refused_by_name() -> None:
+def test_an_unknown_tracker_is_an_error() -> None:
     with pytest.raises(
         ConfigError, match=r'--track must be one of tensorboard, mlflow, wandb \(got "mlfow"\); did you'
     ):

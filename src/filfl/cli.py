@@ -1,4 +1,4 @@
-"""The command line: parse, call, show. Everything heavy is imported by the command that needs it."""
+"""The command line. Each command imports its own module, so that `filfl --help` does not wait for torch."""
 
 import sys
 from pathlib import Path
@@ -11,7 +11,8 @@ from filfl.errors import ConfigError, FilflError
 
 app = typer.Typer(
     name="filfl",
-    help="Client filtering for federated learning: find the combination of clients that helps, then choose who trains.",
+    help="Client filtering for federated learning: find the combination of clients that improves the model, "
+    "then select the clients that train.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -19,26 +20,35 @@ app = typer.Typer(
 
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", "-s", metavar="KEY=VALUE", help="Change one key of the config, e.g. filter.name=rgf."),
+    typer.Option("--set", "-s", metavar="KEY=VALUE", help="Set a key of the config, e.g. filter.name=rgf. Repeatable."),
 ]
 Out = Annotated[
     Path | None,
-    typer.Option("--out", "-o", help="The directory for the results.  (default: runs/NAME, or NAME-2, ...)"),
+    typer.Option("--out", "-o", metavar="DIR", help="Directory for the results.  (default: runs/NAME, or NAME-2, ...)"),
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on where it was stopped or killed.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Resume an interrupted run.")]
+ResumeAll = Annotated[bool, typer.Option("--resume", help="Resume an interrupted comparison.")]
 Track = Annotated[
     list[str] | None,
-    typer.Option("--track", metavar="NAME", help="Also write to a tracker: tensorboard, mlflow or wandb (offline)."),
+    typer.Option("--track", metavar="NAME", help="Also log to tensorboard, mlflow or wandb (offline). Repeatable."),
 ]
-Seeds = Annotated[int | None, typer.Option("--seeds", min=1, help="Runs of every arm.  (default: the config's)")]
+Seeds = Annotated[
+    int | None, typer.Option("--seeds", min=1, metavar="N", help="Number of seeds per arm.  (default: as configured)")
+]
 Jobs = Annotated[
-    int | None, typer.Option("--jobs", "-j", min=1, help="Runs at a time.  (default: the number of cores)")
+    int | None,
+    typer.Option("--jobs", "-j", min=1, metavar="N", help="Number of parallel runs.  (default: one per core)"),
 ]
 Target = Annotated[
-    float | None, typer.Option("--target", min=0, max=1, help='The accuracy of the columns "to target".')
+    float | None,
+    typer.Option("--target", min=0, max=1, metavar="ACCURACY", help='Test accuracy for the columns "to target".'),
 ]
-Scale = Annotated[str | None, typer.Option("--scale", help="One of the scales in the config.")]
-ConfigFile = Annotated[str, typer.Argument(metavar="CONFIG.toml", help="A TOML file, or a name such as demo.")]
+Scale = Annotated[
+    str | None, typer.Option("--scale", metavar="NAME", help="One of the scales in the config, e.g. paper.")
+]
+ConfigFile = Annotated[
+    str, typer.Argument(metavar="CONFIG.toml", help="A TOML file, or an experiment that comes with filfl, e.g. demo.")
+]
 
 
 @app.callback(invoke_without_command=True)
@@ -51,19 +61,19 @@ def _root(
 
 
 @app.command()
-def demo(out: Out = None, seeds: Seeds = None, jobs: Jobs = None, resume: Resume = False) -> None:
-    """See in a minute or two what client filtering does: six ways of training, a table and a picture."""
+def demo(out: Out = None, seeds: Seeds = None, jobs: Jobs = None, resume: ResumeAll = False) -> None:
+    """Compare training with and without filtering in a minute or two: six arms, a table and a picture."""
     from filfl.commands.compare import compare_command
     from filfl.commands.terminal import say
 
     directory = compare_command("demo", None, out, [], None, seeds, jobs, None, resume)
     say(
-        "\nWhat to try next:\n"
-        "  filfl run demo --set filter.name=rgf       # a single run, with a bar\n"
-        "  filfl compare demo --set data.noisy=0      # the same, nobody is noisy\n"
+        f"Per-round records: {directory}/ARM/SEED/rounds.jsonl\n\n"
+        "What to try next:\n"
+        "  filfl run demo --set filter.name=rgf       # a single run\n"
+        "  filfl compare demo --set data.noisy=0      # no client has random labels\n"
         "  filfl compare demo --set filter.period=1   # filter in every round\n"
-        "  filfl list                                 # all that can be plugged in\n"
-        f"Every round of every run is told in {directory}/ARM/SEED/rounds.jsonl"
+        "  filfl list                                 # filters, selections, datasets, ..."
     )
 
 
@@ -76,7 +86,7 @@ def run(
     resume: Resume = False,
     track: Track = None,
 ) -> None:
-    """Make one run of a config."""
+    """Run one config."""
     from filfl.commands.run import run_command
 
     run_command(config, set_ or [], scale, out, resume, track or [])
@@ -87,7 +97,7 @@ def compare(
     config: ConfigFile,
     arm: Annotated[
         list[str] | None,
-        typer.Option("--arm", "-a", metavar="NAME:KEY=VALUE,...", help="An arm, instead of those in the config."),
+        typer.Option("--arm", "-a", metavar="ARM", help="NAME:KEY=VALUE,... Replaces the config's arms. Repeatable."),
     ] = None,
     set_: Set = None,
     scale: Scale = None,
@@ -95,10 +105,10 @@ def compare(
     jobs: Jobs = None,
     target: Target = None,
     out: Out = None,
-    resume: Resume = False,
+    resume: ResumeAll = False,
     track: Track = None,
 ) -> None:
-    """Run the arms of a config with several seeds each, and compare them in a table and pictures."""
+    """Run every arm of a config with several seeds, and compare them in a table and pictures."""
     from filfl.commands.compare import compare_command
 
     compare_command(config, arm, out, set_ or [], scale, seeds, jobs, target, resume, track or [])
@@ -108,16 +118,18 @@ def compare(
 def reproduce(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="NAME...", help="Figures of the paper (see --list), all of them, or TOML files."),
+        typer.Argument(metavar="NAME...", help='Figures of the paper (see --list), "all", or TOML files.'),
     ] = None,
-    list_: Annotated[bool, typer.Option("--list", help="Show the names, with claim, arms and expected time.")] = False,
-    scale: Annotated[str, typer.Option("--scale", help="laptop, or paper for a GPU.")] = "laptop",
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs of every arm.")] = 3,
+    list_: Annotated[bool, typer.Option("--list", help="List the figures: claim, arms, expected time.")] = False,
+    scale: Annotated[str, typer.Option("--scale", metavar="NAME", help="laptop, or paper (for a GPU).")] = "laptop",
+    seeds: Annotated[int, typer.Option("--seeds", min=1, metavar="N", help="Number of seeds per arm.")] = 3,
     set_: Set = None,
     jobs: Jobs = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The directory for the results.")] = Path("reproduction"),
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Directory for the results.")] = Path(
+        "reproduction"
+    ),
 ) -> None:
-    """Reproduce figures of the paper: tables, pictures, and whether its claims hold. Started again, it goes on."""
+    """Reproduce figures of the paper and check its claims. The same command resumes an interrupted reproduction."""
     from filfl.commands.reproduce import list_figures, reproduce_command
 
     if list_:
@@ -129,9 +141,9 @@ def reproduce(
 @app.command()
 def report(
     directories: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Runs, comparisons, or folders of them.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The HTML file.")] = Path("report.html"),
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The HTML file.")] = Path("report.html"),
 ) -> None:
-    """Put runs and comparisons into one HTML file: verdict, measures, charts, clients, filterings, configuration."""
+    """Write an HTML report of runs and comparisons: verdict, measures, charts, clients, filtering, configuration."""
     from filfl.commands.report import report_command
 
     report_command(directories, out)
@@ -141,10 +153,13 @@ def report(
 def watch(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="A run, a comparison, or a folder of them.")],
     port: Annotated[
-        int | None, typer.Option("--port", min=0, max=65535, help="On this machine.  (default: a free one from 8000)")
+        int | None,
+        typer.Option(
+            "--port", min=0, max=65535, metavar="PORT", help="A port on this machine.  (default: a free one from 8000)"
+        ),
     ] = None,
 ) -> None:
-    """Show the report in a browser while the runs are going; it refreshes by itself."""
+    """Serve a report that is updated while the runs are running, for a browser on this machine."""
     from filfl.commands.watch import watch_command
 
     watch_command(directory, port)
@@ -152,12 +167,14 @@ def watch(
 
 @app.command("data")
 def data_(
-    name: Annotated[str, typer.Argument(help="A dataset, such as femnist; see filfl list.")],
-    path: Annotated[str | None, typer.Option("--path", help="Its files, where it is read from files.")] = None,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A dataset, e.g. femnist (see filfl list).")],
+    path: Annotated[str | None, typer.Option("--path", metavar="PATH", help="The dataset's file or folder.")] = None,
     set_: Set = None,
-    picture: Annotated[Path, typer.Option("--picture", help="Where the picture goes.")] = Path("labels.png"),
+    picture: Annotated[Path, typer.Option("--picture", metavar="FILE", help="Plot of the labels per client.")] = Path(
+        "labels.png"
+    ),
 ) -> None:
-    """Show a dataset: clients, sizes, classes, label skew, and a picture of the labels over the clients."""
+    """Describe a dataset: clients, sizes, classes, label skew, and a plot of the labels per client."""
     from filfl.commands.data import data_command
 
     data_command(name, path, set_ or [], picture)
@@ -174,7 +191,7 @@ def list_(
 
 
 def main() -> None:
-    """The entry point: mistakes of a user end in a sentence, not in a traceback."""
+    """The entry point. A user's mistake ends in an error message, not in a traceback."""
     sys.path.append(str(Path.cwd()))  # for plug-ins by import path; at the end, so that no file here hides a package
     try:
         app()

@@ -1,4 +1,4 @@
-"""Seconds by phase."""
+"""Time measurement."""
 
 import time
 from collections import defaultdict

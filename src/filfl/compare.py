@@ -1,9 +1,9 @@
-"""Arms x seeds: the runs of a comparison."""
+"""Arms x seeds: which runs a comparison has, and how they are made."""
 
 import os
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,107 +14,119 @@ from filfl.errors import RunError
 from filfl.experiment import Arm, Experiment
 from filfl.runs import Follows
 from filfl.runs.files import write_whole
-from filfl.workers import Progress, Task, run_all
+from filfl.workers import PlannedRun, RunProgress, run_all
 
 PLAN = "comparison.toml"
-
-Place = Callable[[Config, Arm], Task]
-"""The task that makes the run of this config, whose seed is in it, for this arm."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Which runs a comparison has; what is made of them goes into `directory`."""
+    """The runs of a comparison, and the directory for its table, pictures and summary."""
 
     directory: Path
     title: str
     arms: tuple[Arm, ...]
-    seeds: tuple[int, ...]
-    runs: Mapping[str, tuple[Task, ...]]
-    """By arm, in the order of the seeds."""
+    runs: Mapping[str, tuple[PlannedRun, ...]]
+    """By arm; every arm has the same seeds in the same order."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """What else a reader of the directory should know."""
+    """Further entries of comparison.toml and summary.json."""
     fixed: tuple[str, ...] = ("seeds", "arms")
-    """What must be the same for going on in a directory."""
+    """The entries of comparison.toml that must stay the same when the comparison is resumed."""
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return tuple(run.config.seed for run in self.runs[self.arms[0].name])
 
     def table(self) -> dict[str, Any]:
-        """The content of comparison.toml; the runs are relative to its directory."""
+        """The content of comparison.toml. Paths of runs are relative to its directory."""
         return {
             "title": self.title,
             "seeds": list(self.seeds),
             **self.facts,
             "arms": {arm.name: {"against": arm.against, **arm.changes} for arm in self.arms},
             "runs": {
-                arm: [Path(os.path.relpath(task.directory, self.directory)).as_posix() for task in tasks]
-                for arm, tasks in self.runs.items()
+                arm: [Path(os.path.relpath(run.directory, self.directory)).as_posix() for run in runs]
+                for arm, runs in self.runs.items()
             },
         }
 
 
-def make_plan(
-    experiment: Experiment, directory: Path, title: str, seeds: int, changes: Mapping[str, Any], place: Place
-) -> Plan:
-    """Check every arm, and lay the runs out. The arms of a seed share split, availability and initial weights."""
+def configs_by_arm(
+    experiment: Experiment, num_seeds: int, changes: Mapping[str, Any]
+) -> tuple[tuple[Arm, ...], dict[str, tuple[Config, ...]]]:
+    """The checked arms, and the configs of each: one per seed, from the experiment's own seed upwards.
+
+    The arms of a seed share data split, availability and initial weights.
+    """
     arms = experiment.checked_arms()
     first = experiment.config(changes).seed
-    numbers = tuple(range(first, first + seeds))
-    runs = {arm.name: tuple(place(experiment.config(changes, arm, seed), arm) for seed in numbers) for arm in arms}
-    return Plan(directory, title, arms, numbers, runs)
+    configs = {arm.name: experiment.config(changes, arm) for arm in arms}
+    seeds = range(first, first + num_seeds)
+    return arms, {arm: tuple(replace(config, seed=seed) for seed in seeds) for arm, config in configs.items()}
 
 
-def in_folders(directory: Path, followers: tuple[Follows, ...] = ()) -> Place:
-    """One folder an arm, and in it one a seed; `followers` follow every run."""
+def plan_comparison(
+    experiment: Experiment,
+    directory: Path,
+    title: str,
+    num_seeds: int,
+    changes: Mapping[str, Any],
+    trackers: tuple[Follows, ...] = (),
+) -> Plan:
+    """The run of an arm and a seed goes into directory/ARM/seed-SEED."""
 
-    def place(config: Config, arm: Arm) -> Task:
-        folder = directory / arm.name / f"seed-{config.seed}"
-        return Task({**config.table(), "name": arm.name}, folder, f"{arm.name} {folder.name}", followers)
+    def planned(arm: str, config: Config) -> PlannedRun:
+        folder = directory / arm / f"seed-{config.seed}"
+        return PlannedRun(replace(config, name=arm), folder, f"{arm} {folder.name}", trackers)
 
-    return place
+    arms, configs = configs_by_arm(experiment, num_seeds, changes)
+    runs = {arm: tuple(planned(arm, config) for config in per_seed) for arm, per_seed in configs.items()}
+    return Plan(directory, title, arms, runs)
 
 
-def tasks_of(plans: Sequence[Plan]) -> list[Task]:
+def runs_of(plans: Sequence[Plan]) -> list[PlannedRun]:
     """The runs that the plans need, each once, seed by seed."""
-    tasks: dict[Path, Task] = {}
+    runs: dict[Path, PlannedRun] = {}
     for plan in plans:
-        for of_a_seed in zip(*plan.runs.values(), strict=True):
-            for task in of_a_seed:
-                tasks.setdefault(task.directory, task)
-    return list(tasks.values())
+        for of_one_seed in zip(*plan.runs.values(), strict=True):
+            for run in of_one_seed:
+                runs.setdefault(run.directory, run)
+    return list(runs.values())
 
 
 def run_plans(
-    plans: Sequence[Plan], jobs: int, resume: bool, show: Callable[[Progress], None], say: Callable[[str], None]
+    plans: Sequence[Plan], jobs: int, resume: bool, show: Callable[[RunProgress], None], say: Callable[[str], None]
 ) -> None:
-    """Make all the runs, `jobs` at a time."""
+    """Write comparison.toml of every plan, then make all runs, `jobs` of them in parallel."""
     for plan in plans:
-        _check(plan, resume)
+        _check_directory(plan, resume)
     for plan in plans:
         write_whole(plan.directory / PLAN, tomli_w.dumps(plan.table()).encode())
-    run_all(tasks_of(plans), jobs, resume, show, say)
+    run_all(runs_of(plans), jobs, resume, show, say)
 
 
-def _check(plan: Plan, resume: bool) -> None:
-    """Make the directory, or see that it holds this very comparison."""
+def _check_directory(plan: Plan, resume: bool) -> None:
+    """Create the directory, or check that it holds the same comparison."""
     try:
         plan.directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise RunError(f"{plan.directory} cannot be made: {error.strerror}") from None
+        raise RunError(f"{plan.directory} cannot be created: {error.strerror}") from None
     path = plan.directory / PLAN
-    if not path.exists() and any(plan.directory.iterdir()):
-        raise RunError(f"{plan.directory} is not empty and holds no comparison: choose another --out")
-    if path.exists() and not resume:
+    if not path.exists():
+        if any(plan.directory.iterdir()):
+            raise RunError(f"{plan.directory} is not empty and holds no comparison; choose another --out")
+        return
+    if not resume:
         raise RunError(
-            f"{plan.directory} already holds a comparison: add --resume to go on with it, or choose another --out"
+            f"{plan.directory} already holds a comparison; add --resume to continue it, or choose another --out"
         )
-    if path.exists():
-        there, here = _read(path), plan.table()
-        for key in plan.fixed:
-            if there.get(key) != here.get(key):
-                raise RunError(f"{plan.directory} holds another comparison ({key}, see {path}): choose another --out")
-
-
-def _read(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        stored = tomllib.loads(path.read_text(encoding="utf-8"))
     except ValueError:
-        raise RunError(f"{path} is damaged, so it cannot be told which comparison this is: remove it") from None
+        raise RunError(f"{path} is damaged; remove it and run the command again") from None
+    new = plan.table()
+    for key in plan.fixed:
+        if stored.get(key) != new.get(key):
+            raise RunError(
+                f"{plan.directory} holds another comparison ({key} differs, see {path}); choose another --out"
+            )

@@ -1,38 +1,46 @@
-"""Whole runs in parallel worker processes.
+"""Parallel runs, each in a worker process.
 
-Every worker has its own pipe, so one that dies takes nothing with it but its own run; the runs themselves live
-in run directories and can be resumed.
+Every worker is a `ProcessPoolExecutor` with one process. In a larger pool, a process that dies ends all the others.
 """
 
 import multiprocessing
+import os
 import signal
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from filfl.cores import num_cores
-from filfl.errors import FilflError, RunError
+from filfl.errors import RunError
 
-if TYPE_CHECKING:
-    from filfl.runs import Follows  # a worker must not import torch before it ignores Ctrl-C
+if TYPE_CHECKING:  # the parent does not need torch
+    from filfl.config import Config
+    from filfl.runs import Follows
+
+REFRESH = 0.1
+"""Seconds between two looks at what the workers report."""
 
 
 @dataclass(frozen=True)
-class Task:
-    """One run to be made: its config as a table, where it goes, what a person calls it, and who follows it."""
+class PlannedRun:
+    """One run of a comparison."""
 
-    table: Mapping[str, Any]
+    config: "Config"
     directory: Path
     label: str
-    followers: "tuple[Follows, ...]" = ()
+    """Its name in the progress display."""
+    trackers: "tuple[Follows, ...]" = ()
 
 
 @dataclass(frozen=True)
-class Progress:
-    """A round that a run has finished, or, with `finished`, that the run has ended."""
+class RunProgress:
+    """A run has finished a round or, with `finished`, its last round."""
 
     directory: Path
     round: int
@@ -40,81 +48,125 @@ class Progress:
     filtered: int
     finished: bool = False
 
+    @classmethod
+    def of(cls, directory: Path, record: Mapping[str, Any], finished: bool = False) -> "RunProgress":
+        return cls(directory, record["round"], record["test_accuracy"], record["num_filtered"], finished)
+
 
 def run_all(
-    tasks: Sequence[Task], jobs: int, resume: bool, show: Callable[[Progress], None], say: Callable[[str], None]
+    runs: Sequence[PlannedRun],
+    jobs: int,
+    resume: bool,
+    show: Callable[[RunProgress], None],
+    say: Callable[[str], None],
 ) -> None:
-    """Run every task, `jobs` at a time. A run that cannot go on stops all of them with its error."""
-    waiting = list(tasks)
-    jobs = min(jobs, len(tasks))
-    share = max(1, num_cores() // max(1, jobs))
-    workers: dict[Connection, tuple[SpawnProcess, Task | None]] = {}
-    context = multiprocessing.get_context("spawn")
-    try:
-        for _ in range(jobs):
-            ours, theirs = context.Pipe()
-            process = context.Process(target=_work, args=(theirs, resume, share), daemon=True)
-            process.start()
-            theirs.close()
-            workers[ours] = (process, waiting.pop(0))
-            ours.send(workers[ours][1])
-        while workers:
-            for pipe in [p for p in wait(list(workers)) if isinstance(p, Connection)]:
-                process, task = workers[pipe]
-                try:
-                    message = pipe.recv()
-                except (EOFError, OSError):
-                    process.join()
-                    raise RunError(
-                        f"the process of {task.directory if task else 'a run'} died (exit code {process.exitcode}; "
-                        "-9 often means that memory ran out): start again (run and compare: with --resume), or take "
-                        "fewer --jobs"
-                    ) from None
-                if isinstance(message, FilflError):
-                    raise message
-                if isinstance(message, str):
-                    say(message)
-                    continue
-                show(message)
-                if message.finished:
-                    following = waiting.pop(0) if waiting else None
-                    pipe.send(following)
-                    if following is None:
-                        process.join()
-                        del workers[pipe]
-                    else:
-                        workers[pipe] = (process, following)
-    finally:
-        for process, _ in workers.values():
-            process.terminate()
-        for process, _ in workers.values():
-            process.join()
+    """Make every run, `jobs` of them in parallel.
 
-
-def _work(pipe: Connection, resume: bool, workers: int) -> None:
-    """A worker: runs what it is sent until it is sent None. Ctrl-C is the parent's business.
-
-    `workers` is this run's share of the cores, for configs that do not say.
+    An error in a run stops all runs. A worker process that is killed costs only its own run: the others are finished
+    before this function raises `RunError`.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    from filfl.config import Config
+    waiting = list(runs)
+    jobs = min(jobs, len(runs))
+    workers = [_Worker(max(1, num_cores() // jobs)) for _ in range(jobs)]
+    running: dict[Future[RunProgress], tuple[_Worker, PlannedRun]] = {}
+    killed: list[PlannedRun] = []
+
+    def start_next(worker: _Worker) -> None:
+        if waiting:
+            run = waiting.pop(0)
+            running[worker.submit(run, resume)] = worker, run
+        else:
+            worker.pool.shutdown(wait=False)
+
+    try:
+        for worker in workers:
+            start_next(worker)
+        while running:
+            done, _ = wait(running, timeout=REFRESH, return_when=FIRST_COMPLETED)
+            for worker, _ in running.values():
+                for message in worker.messages():
+                    if isinstance(message, str):
+                        say(message)
+                    else:
+                        show(message)
+            for future in done:
+                worker, run = running.pop(future)
+                try:
+                    show(future.result())
+                except BrokenProcessPool:
+                    say(f"{run.label}: its worker process was killed; the other runs continue")
+                    killed.append(run)
+                    worker = _Worker(worker.cores)
+                    workers.append(worker)
+                start_next(worker)
+    except BaseException:
+        for worker in workers:
+            worker.kill()
+        raise
+    finally:
+        for worker in workers:
+            worker.pool.shutdown()
+    if killed:
+        raise RunError(
+            f"the worker process was killed in {len(killed)} of {len(runs)} runs, possibly because memory ran out: "
+            f"{', '.join(str(run.directory) for run in killed)}; run the command again (run and compare: with "
+            "--resume), with fewer --jobs if memory is short"
+        )
+
+
+class _Worker:
+    """One process, and a pipe through which its runs report. `cores` is its share of the machine."""
+
+    def __init__(self, cores: int) -> None:
+        self.cores = cores
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self.pool = ProcessPoolExecutor(1, context, _start_worker, (theirs,))
+
+    def submit(self, run: PlannedRun, resume: bool) -> Future[RunProgress]:
+        # The first call starts the process, which inherits that Ctrl-C is ignored: only the parent handles it.
+        handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            return self.pool.submit(_make_run, run, resume, self.cores)
+        finally:
+            signal.signal(signal.SIGINT, handler)
+
+    def messages(self) -> "list[RunProgress | str]":
+        """What has been reported since the last call."""
+        found = []
+        while self._pipe.poll():
+            found.append(self._pipe.recv())
+        return found
+
+    def kill(self) -> None:
+        self._pipe.close()
+
+
+# The rest runs in a worker process.
+
+_parent: Connection
+
+
+def _start_worker(parent: Connection) -> None:
+    """Exit as soon as the parent closes its end of the pipe or dies, even in the middle of a round."""
+    global _parent
+    _parent = parent
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+
+
+def _exit_with_parent() -> None:
+    with suppress(EOFError, OSError):
+        _parent.recv()
+    os._exit(1)
+
+
+def _make_run(run: PlannedRun, resume: bool, cores: int) -> RunProgress:
     from filfl.simulation import simulate
 
-    while (task := pipe.recv()) is not None:
+    def report(record: Mapping[str, Any], state: object) -> None:
+        _parent.send(RunProgress.of(run.directory, record))
 
-        def tell(record: Mapping[str, Any], state: object, task: Task = task) -> None:
-            pipe.send(Progress(task.directory, record["round"], record["test_accuracy"], record["num_filtered"]))
-
-        try:
-            given = task.table.get("execution", {})
-            config = Config.from_table({**task.table, "execution": {"workers": workers, **given}})
-            watchers = [tell, *task.followers]
-            result = simulate(config, callbacks=watchers, out=task.directory, resume=resume, say=pipe.send)
-            last = result.records[-1]
-            accuracy, filtered = last["test_accuracy"], last["num_filtered"]
-            pipe.send(Progress(task.directory, last["round"], accuracy, filtered, finished=True))
-        except FilflError as error:
-            pipe.send(error)
-            return
-        except (BrokenPipeError, ConnectionResetError):
-            return
+    execution = replace(run.config.execution, workers=run.config.execution.workers or cores)
+    config = replace(run.config, execution=execution)
+    result = simulate(config, callbacks=[report, *run.trackers], out=run.directory, resume=resume, say=_parent.send)
+    return RunProgress.of(run.directory, result.records[-1], finished=True)

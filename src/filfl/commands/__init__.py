@@ -1,1 +1,1 @@
-"""What the commands do, behind the command line's parsing. Each imports only what it needs."""
+"""The commands behind the command line. Each module imports only what its command needs."""

@@ -6,11 +6,11 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from filfl.commands.terminal import console, default_directory, say, stopped
-from filfl.compare import PLAN, in_folders, make_plan, run_plans, tasks_of
+from filfl.commands.terminal import console, default_directory, interrupted, missing_words, print_table, say
+from filfl.compare import PLAN, plan_comparison, run_plans, runs_of
 from filfl.cores import num_cores
 from filfl.experiment import Experiment, parse_arm, parse_changes
-from filfl.progress import RunsShown
+from filfl.progress import ComparisonDisplay
 from filfl.report.comparison import Comparison, report_comparison
 from filfl.report.table import rich_table
 from filfl.trackers import make_trackers
@@ -36,33 +36,28 @@ def compare_command(
     directory = out or default_directory(name, resume, PLAN)
     changed = [*pairs, *([f"scale {scale}"] if scale else [])]
     title = f"{name} with {', '.join(changed)}" if changed else experiment.compare.title or name
-    place = in_folders(directory, make_trackers(track, directory))
-    plan = make_plan(experiment, directory, title, seeds or experiment.compare.seeds, changes, place)
-    tasks = tasks_of([plan])
-    jobs = min(jobs or num_cores(), len(tasks))
-    size = f"{len(plan.arms)} arms x {len(plan.seeds)} seeds = {len(tasks)} runs, {jobs} at a time"
-    say(f"{title}: {size}", style="bold")
+    trackers = make_trackers(track, directory)
+    plan = plan_comparison(experiment, directory, title, seeds or experiment.compare.seeds, changes, trackers)
+    runs = runs_of([plan])
+    jobs = min(jobs or num_cores(), len(runs))
+    say(title, style="bold")
+    say(f"arms: {len(plan.arms)}, seeds: {len(plan.seeds)}, runs: {len(runs)} ({jobs} in parallel)", style="bold")
     try:
-        with RunsShown(console, tasks) as shown:
-            run_plans([plan], jobs, resume, shown, say)
+        with ComparisonDisplay(console, runs) as display:
+            run_plans([plan], jobs, resume, display, say)
     except KeyboardInterrupt:
-        given = [word for arm in arms or [] for word in ("--arm", arm)]
-        given += [word for pair in pairs for word in ("--set", pair)]
-        given += [word for name in track for word in ("--track", name)]
-        numbers = {"--scale": scale, "--seeds": seeds, "--jobs": jobs, "--target": target}
-        given += [word for name, value in numbers.items() if value is not None for word in (name, str(value))]
-        stopped(["filfl", "compare", source, *given, "--out", str(directory), "--resume"])
+        interrupted(*missing_words(directory, out, resume))
     target = experiment.compare.target if target is None or math.isnan(target) else target
     show_comparison(report_comparison(plan, target, experiment.compare.at), "accuracy")
-    say(f"as a page: {shlex.join(['filfl', 'report', str(directory)])}")
+    say(f"For an HTML report: {shlex.join(['filfl', 'report', str(directory)])}")
     return directory
 
 
 def show_comparison(comparison: Comparison, measure: str) -> None:
-    """The table, and where everything is."""
+    """The table, and where the files are."""
     shown = comparison.statistics, comparison.target, comparison.seeds, measure
-    console.print(rich_table(comparison.title, *shown))
+    print_table(rich_table(comparison.title, *shown))
     picture, *more = comparison.pictures
-    say(f"table     {comparison.table}")
-    say(f"picture   {picture}")
-    say(f"and each curve by itself: {', '.join(path.name for path in more)}")
+    say(f"table           {comparison.table}")
+    say(f"picture         {picture}")
+    say(f"single curves   {', '.join(path.name for path in more)}")

@@ -1,4 +1,4 @@
-"""`filfl data`: what a dataset looks like."""
+"""`filfl data`: describe a dataset."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,13 +11,13 @@ from filfl.report.data import draw_labels, facts
 
 def data_command(name: str, path: str | None, pairs: Sequence[str], picture: Path) -> None:
     changes = {"data.name": name, **({"data.path": path} if path else {}), **parse_changes(pairs)}
-    # Of the rest of the config nothing matters here, so it must not stand in the way of a small dataset.
+    # The smallest k: the default one may be larger than the number of clients of a small dataset.
     config = Experiment({"selection": {"k": 1}}).config(changes)
     data = config.data.load(config.seed)
     width = max(map(len, facts(data)))
     say(name, style="bold")
-    for what, value in facts(data).items():
-        say(f"  {what:{width}s}  {value}")
+    for fact, value in facts(data).items():
+        say(f"  {fact:{width}s}  {value}")
     if data.classes:
         try:
             draw_labels(data, f"{name}: samples of every label on every client", picture)

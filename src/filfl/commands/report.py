@@ -15,8 +15,8 @@ def report_command(directories: Sequence[Path], out: Path) -> None:
     sections = collect(directories, read_stored)
     if not sections:
         raise RunError(
-            f"there is no run in {', '.join(map(str, directories))}: give the directory of a run (it has a "
-            "config.toml), of a comparison (it has a comparison.toml), or a folder of them"
+            f"no run found in {', '.join(map(str, directories))}; give the directory of a run (it has a config.toml), "
+            "of a comparison (it has a comparison.toml), or a folder of them"
         )
     data = report_data(sections)
     page = render(data).encode("utf-8")
@@ -26,4 +26,4 @@ def report_command(directories: Sequence[Path], out: Path) -> None:
         say(f"  {section['verdict']['sentence']}")
         for problem in section["problems"]:
             say(f"  {problem}", style="yellow")
-    say(f"report    {out} ({len(page) / 1e6:.1f} MB): open it in a browser")
+    say(f"Open the report in a browser: {out} ({len(page) / 1e6:.1f} MB)")

@@ -5,21 +5,22 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from filfl.commands.compare import show_comparison
-from filfl.commands.terminal import console, say, stopped
-from filfl.compare import run_plans, tasks_of
+from filfl.commands.terminal import console, interrupted, say
+from filfl.compare import run_plans, runs_of
 from filfl.cores import num_cores
 from filfl.errors import ConfigError
 from filfl.experiment import Experiment, parse_changes
-from filfl.progress import RunsShown
+from filfl.progress import ComparisonDisplay
 from filfl.report.claims import check_figure, outcomes, verdict
 from filfl.report.comparison import report_comparison
 from filfl.report.table import p_text
 from filfl.reproduce import Reproduction, figure_names, plan_figures
-from filfl.workers import Progress
+from filfl.workers import RunProgress
 
 
 def list_figures() -> None:
     """The figures that can be reproduced."""
+    width = min(console.width, 110)
     for name in figure_names():
         experiment = Experiment.load(name)
         assert experiment.figure is not None
@@ -28,43 +29,41 @@ def list_figures() -> None:
         minutes = f"about {experiment.figure.minutes:g} min on 2 cores"
         say(f"{name}   {experiment.figure.paper}   {minutes}", style="bold")
         for text in (experiment.figure.claim, "arms: " + ", ".join(shown)):
-            say(textwrap.fill(text, 110, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False))
+            say(textwrap.fill(text, width, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False))
 
 
 def reproduce_command(
     sources: Sequence[str], pairs: Sequence[str], scale: str, seeds: int, jobs: int | None, out: Path
 ) -> None:
     if not sources:
-        raise ConfigError("name what to reproduce: see filfl reproduce --list, or write all")
-    found = plan_figures(sources, scale, seeds, parse_changes(pairs), out)
-    for each in found:
+        raise ConfigError("name the figures to reproduce (see filfl reproduce --list), or write all")
+    figures = plan_figures(sources, scale, seeds, parse_changes(pairs), out)
+    for each in figures:
         check_figure(each.figure)
-    plans = [each.plan for each in found]
-    tasks = tasks_of(plans)
-    jobs = min(jobs or num_cores(), len(tasks))
-    names = ", ".join(each.name for each in found)
-    say(f"{names}: {len(tasks)} runs at {scale} scale, {jobs} at a time, into {out}", style="bold")
-    missing = {each.name: {task.directory for task in tasks_of([each.plan])} for each in found}
+    plans = [each.plan for each in figures]
+    runs = runs_of(plans)
+    jobs = min(jobs or num_cores(), len(runs))
+    say(", ".join(each.name for each in figures), style="bold")
+    say(f"{len(runs)} runs at {scale} scale, {jobs} in parallel, results in {out}", style="bold")
+    missing = {each.name: {run.directory for run in runs_of([each.plan])} for each in figures}
     try:
-        with RunsShown(console, tasks) as shown:
+        with ComparisonDisplay(console, runs) as display:
 
-            def on(progress: Progress) -> None:
-                shown(progress)
-                for each in found:
+            def show(progress: RunProgress) -> None:
+                display(progress)
+                for each in figures:
                     if progress.finished and progress.directory in missing[each.name]:
                         missing[each.name].remove(progress.directory)
                         if not missing[each.name]:
                             _report(each)
 
-            run_plans(plans, jobs, True, on, say)
+            run_plans(plans, jobs, True, show, say)
     except KeyboardInterrupt:
-        given = [word for pair in pairs for word in ("--set", pair)]
-        numbers = ["--scale", scale, "--seeds", str(seeds), "--jobs", str(jobs), "--out", str(out)]
-        stopped(["filfl", "reproduce", *sources, *given, *numbers])
+        interrupted()
 
 
 def _report(each: Reproduction) -> None:
-    """The table and the pictures of a figure whose runs are all there, and what became of the paper's claim."""
+    """The table and the pictures of a figure whose runs are finished, and whether the paper's claim holds."""
     compare = each.experiment.compare
     comparison = report_comparison(each.plan, compare.target, compare.at, each.figure)
     say("")

@@ -1,39 +1,65 @@
-"""What the commands share: the console, where results go, and how to stop."""
+"""What the commands share: the console, the default directory for results, and the end after Ctrl-C."""
 
+import copy
+import os
 import shlex
 import sys
-from collections.abc import Sequence
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import NoReturn
 
 import typer
 from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
 
-STOPPED = 130
+INTERRUPTED = 130
 """The exit code of a command that Ctrl-C ended."""
 
-console = Console(width=None if sys.stdout.isatty() else 120)
+console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 120)
 
 
 def say(text: str, style: str | None = None) -> None:
-    """Print a sentence as it is: brackets in a name are not markup, and a path is not cut in two."""
+    """Print a line as it is: brackets are not markup, and long paths are not wrapped."""
     console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
+def print_table(table: Table) -> None:
+    """Print a table and its caption. In a narrow terminal, it is printed in parts that each repeat the first column."""
+    first, *rest = table.columns
+    wide = console.options.update_width(10_000)
+    while rest:
+        for n in range(len(rest), 0, -1):
+            part = copy.copy(table)
+            part.columns = [replace(column, _index=i) for i, column in enumerate([first, *rest[:n]])]
+            if Measurement.get(console, wide, part).maximum <= console.width:
+                break
+        rest = rest[n:]
+        part.caption = None
+        console.print(part)
+        table.title = None
+    console.print(table.caption, style="dim", highlight=False)
+
+
 def default_directory(name: str, resume: bool, mark: str) -> Path:
-    """The first free one of runs/NAME, runs/NAME-2, ...; to resume, the last with a file `mark` in it."""
-    candidates = (Path("runs") / (name if i == 1 else f"{name}-{i}") for i in count(1))
+    """The first free one of runs/NAME, runs/NAME-2, ...; to resume, the last one that has a file `mark`."""
     previous = None
-    for candidate in candidates:
+    for i in count(1):
+        candidate = Path("runs") / (name if i == 1 else f"{name}-{i}")
         if not candidate.exists():
             return previous if resume and previous else candidate
         previous = candidate if (candidate / mark).exists() else previous
     raise AssertionError("count() does not end")
 
 
-def stopped(command: Sequence[str]) -> NoReturn:
-    """Say by which command to go on after Ctrl-C, and end."""
-    say("\nStopped. Nothing is lost; go on with:", style="yellow")
-    say(f"  {shlex.join(command)}")
-    raise typer.Exit(STOPPED)
+def interrupted(*missing: str) -> NoReturn:
+    """Show the command that resumes this one, with the words that are missing in it, and exit."""
+    say("\nInterrupted. All finished rounds are saved. To resume:", style="yellow")
+    say(f"  {shlex.join(['filfl', *sys.argv[1:], *missing])}")
+    raise typer.Exit(INTERRUPTED)
+
+
+def missing_words(directory: Path, out: Path | None, resume: bool) -> list[str]:
+    """What a command needs in addition to be resumed in `directory`."""
+    return [*(["--out", str(directory)] if out is None else []), *([] if resume else ["--resume"])]

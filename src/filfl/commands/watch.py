@@ -1,4 +1,4 @@
-"""`filfl watch`: the report of runs that are still going, in a browser on this machine."""
+"""`filfl watch`: a report that is updated while the runs are running, in a browser on this machine."""
 
 from pathlib import Path
 
@@ -8,9 +8,9 @@ from filfl.report.live import LOOPBACK, LiveReport, open_server
 
 def watch_command(directory: Path, port: int | None) -> None:
     report = LiveReport([directory])
-    report.now()  # a directory that is not there is said here, not in the browser
+    report.now()  # so that a missing directory is an error here, not in the browser
     with open_server(report, port) as server:
-        say(f"{directory} is shown at http://{LOOPBACK}:{server.server_port}/ (Ctrl-C to end)")
+        say(f"Report of {directory}: http://{LOOPBACK}:{server.server_port}/ (Ctrl-C to stop)")
         try:
             server.serve_forever()
         except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""Trackers that people live in, as callbacks: TensorBoard, MLflow, Weights & Biases. Each library is an extra."""
+"""Callbacks that log a run to TensorBoard, MLflow or Weights & Biases. Each library is an optional extra."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ __all__ = ["TRACKERS", "MLflow", "TensorBoard", "Tracker", "WandB", "make_tracke
 
 
 def make_trackers(names: Sequence[str], comparison: Path | None = None) -> tuple[Tracker, ...]:
-    """Trackers by name, for a run, or for all the runs in the directory of a comparison."""
+    """Trackers by name, for one run or for all runs in the directory of a comparison."""
     for name in names:
         if name not in TRACKERS:
             raise ConfigError(unknown_name("--track", name, TRACKERS))

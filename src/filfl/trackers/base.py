@@ -1,4 +1,4 @@
-"""What the trackers share: the names of the metrics, what is remembered for a resume, and that none can harm a run."""
+"""What the trackers share: metric names, the state needed to resume, and protection of the run from their errors."""
 
 import json
 import re
@@ -17,7 +17,7 @@ from filfl.runs.follow import Beginning, Callback
 
 
 def metrics_of(record: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers of a round, by the names that they have in every tracker. What was not measured is left out."""
+    """The metrics of a round, with the same names in every tracker. Metrics without a value are left out."""
     numbers: dict[str, float | None] = {
         "test/accuracy": record["test_accuracy"],
         "test/loss": record["test_loss"],
@@ -38,7 +38,7 @@ def metrics_of(record: Mapping[str, Any]) -> dict[str, float]:
 
 
 def parameters(config: Config) -> dict[str, str | int | float | bool]:
-    """The config by dotted keys; lists as text."""
+    """The config as {"section.key": value}; lists are written as text."""
     return {
         key: value if isinstance(value, str | int | float | bool) else to_json(value)
         for key, value in dotted_keys(config.table()).items()
@@ -50,10 +50,10 @@ def run_name(config: Config) -> str:
 
 
 class Session(Protocol):
-    """An open run of a tracker. A step that it already holds it does not write again."""
+    """An open run of a tracker. It does not write a step again that the tracker already has."""
 
     id: str
-    """What the tracker knows the run by."""
+    """The run's identifier in the tracker."""
 
     def write(self, t: int, metrics: Mapping[str, float]) -> None: ...
 
@@ -62,43 +62,43 @@ class Session(Protocol):
 
 @dataclass(frozen=True)
 class Tracker(ABC):
-    """Writes the metrics of a run to a tracking library; one of the `callbacks` of `filfl.simulate`.
+    """Logs the metrics of a run with a tracking library. Pass it in the `callbacks` of `filfl.simulate`.
 
-    It says once when the library fails, and the run goes on without it.
+    If the library fails, the failure is reported once and the run continues without it.
     """
 
     directory: str | Path | None = None
-    """Where its files go; the run directory when unset."""
+    """Directory for its files. Default: the run directory."""
     name: ClassVar[str]
     needs: ClassVar[tuple[str, ...]]
-    """The modules that must be there."""
+    """The modules that must be installed."""
     holds_many: ClassVar[bool]
-    """Whether one directory takes all the runs of a comparison."""
+    """Whether all runs of a comparison can be logged to one directory."""
 
     def __post_init__(self) -> None:
         missing = [module for module in self.needs if find_spec(module) is None]
         if missing:
             raise ConfigError(
-                f"{self.name} needs {' and '.join(missing)}, not installed here: pip install 'filfl[{self.name}]'"
+                f"{self.name} needs {' and '.join(missing)}; install with pip install 'filfl[{self.name}]'"
             )
 
     @abstractmethod
-    def open(self, run: Beginning, known_as: str | None) -> Session:
-        """Open a run of the tracker, or, with the id that it was given before, go on with that one."""
+    def open(self, run: Beginning, id: str | None) -> Session:
+        """Open a run in the tracker. With the id of an earlier session, continue that run."""
 
-    def place(self, run: Beginning) -> Path:
-        """Where the files of this run go."""
-        place = run.directory if self.directory is None else Path(self.directory)
-        if place is None:
+    def directory_of(self, run: Beginning) -> Path:
+        """Directory for the files of this run."""
+        directory = run.directory if self.directory is None else Path(self.directory)
+        if directory is None:
             raise ConfigError(
-                f"{self.name}: it is not said where its files go: write {type(self).__name__}('logs'), "
-                "or call simulate(..., out=...)"
+                f"{self.name} has no directory for its files; write {type(self).__name__}('logs'), or call "
+                "simulate(..., out=...)"
             )
-        return place.absolute()
+        return directory.absolute()
 
     @contextmanager
     def follow(self, run: Beginning) -> Iterator[Callback]:
-        """Open, write the rounds that were made before and are missing, and then every round as it comes."""
+        """Open the tracker, log the earlier rounds that it does not have, then every new round."""
         writing = _Writing(self, run)
         try:
             writing.begin()
@@ -108,7 +108,7 @@ class Tracker(ABC):
 
 
 class _Writing:
-    """A session whose failures harm nobody: the first is said, and nothing is written after it."""
+    """A session that cannot stop the run: the first failure is reported, and nothing is written after it."""
 
     def __init__(self, tracker: Tracker, run: Beginning) -> None:
         self._tracker, self._run = tracker, run
@@ -139,7 +139,7 @@ class _Writing:
             self._remember(0)
 
     def _remember(self, rounds: int) -> None:
-        """Keep under which id the run is known, and how many rounds are safe there."""
+        """Store the run's id in the tracker, and how many of its rounds are known to be written."""
         if self._path and self._session:
             write_whole(self._path, to_json({"id": self._session.id, "rounds": rounds}).encode())
 
@@ -151,9 +151,9 @@ class _Writing:
         except Exception as error:
             self._session = None
             reason = (str(error).splitlines() or [""])[0] or type(error).__name__
-            self._run.say(f"{self._tracker.name} failed and is not written to any more; the run goes on: {reason}")
+            self._run.say(f"{self._tracker.name} failed; the run continues without it: {reason}")
 
 
 def _allowed(name: str) -> str:
-    """A metric's name with only what every library takes."""
+    """A metric's name with only the characters that every library accepts."""
     return re.sub(r"[^\w. -]", "_", name, flags=re.ASCII)

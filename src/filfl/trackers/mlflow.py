@@ -1,4 +1,4 @@
-"""MLflow: a run with parameters and metrics, in a local database unless a tracking server was named."""
+"""MLflow: parameters and metrics, in a local database unless MLFLOW_TRACKING_URI is set."""
 
 import os
 import time
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 EXPERIMENT = "filfl"
-"""Where MLFLOW_EXPERIMENT_NAME is not set."""
+"""The MLflow experiment, unless MLFLOW_EXPERIMENT_NAME is set."""
 IN_EVERY_ROUND = "clients/selected"
 
 
 class MLflow(Tracker):
-    """A run in `mlflow.db`, to be seen with `mlflow ui`, or wherever MLFLOW_TRACKING_URI points to."""
+    """Logs to `mlflow.db`, which `mlflow ui` shows, or to the server in MLFLOW_TRACKING_URI."""
 
     name = "mlflow"
     needs = ("mlflow", "sqlalchemy", "alembic")
@@ -27,10 +27,10 @@ class MLflow(Tracker):
 
     def __post_init__(self) -> None:
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-        os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")  # it tells of every table that it makes
+        os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")  # otherwise it logs every table that it creates
         super().__post_init__()
 
-    def open(self, run: Beginning, known_as: str | None) -> Session:
+    def open(self, run: Beginning, id: str | None) -> Session:
         import mlflow
         from mlflow.entities import Param
 
@@ -38,29 +38,29 @@ class MLflow(Tracker):
             client = mlflow.MlflowClient()
             experiment = _experiment(client)
         else:
-            place = self.place(run)
-            place.mkdir(parents=True, exist_ok=True)
-            # The runs of a comparison begin at the same time, and only one of them can make the tables.
-            with filelock.FileLock(place / ".mlflow.lock"):
-                client = mlflow.MlflowClient(f"sqlite:///{(place / 'mlflow.db').as_posix()}")
-                experiment = _experiment(client, (place / "mlflow-artifacts").as_uri())
-        if known_as is None:
-            known_as = client.create_run(experiment, run_name=run_name(run.config)).info.run_id
-            client.log_batch(known_as, params=[Param(k, str(v)) for k, v in parameters(run.config).items()])
+            directory = self.directory_of(run)
+            directory.mkdir(parents=True, exist_ok=True)
+            # The runs of a comparison start at the same time, but only one of them may create the tables.
+            with filelock.FileLock(directory / ".mlflow.lock"):
+                client = mlflow.MlflowClient(f"sqlite:///{(directory / 'mlflow.db').as_posix()}")
+                experiment = _experiment(client, (directory / "mlflow-artifacts").as_uri())
+        if id is None:
+            id = client.create_run(experiment, run_name=run_name(run.config)).info.run_id
+            client.log_batch(id, params=[Param(k, str(v)) for k, v in parameters(run.config).items()])
         else:
-            client.update_run(known_as, "RUNNING")
-        return _Run(client, known_as)
+            client.update_run(id, "RUNNING")
+        return _Run(client, id)
 
 
 class _Run:
     def __init__(self, client: "MlflowClient", id: str) -> None:
         self._client, self.id = client, id
-        self._there = {metric.step for metric in client.get_metric_history(id, IN_EVERY_ROUND)}
+        self._logged_steps = {metric.step for metric in client.get_metric_history(id, IN_EVERY_ROUND)}
 
     def write(self, t: int, metrics: Mapping[str, float]) -> None:
         from mlflow.entities import Metric
 
-        if t not in self._there:
+        if t not in self._logged_steps:
             now = int(time.time() * 1000)
             self._client.log_batch(self.id, [Metric(name, value, now, t) for name, value in metrics.items()])
 
@@ -76,7 +76,7 @@ def _experiment(client: "MlflowClient", artifacts: str | None = None) -> str:
     if found is None:
         try:
             return str(client.create_experiment(name, artifacts))
-        except MlflowException:  # on a server, another run may have made it in this moment
+        except MlflowException:  # on a server, another run may have created it meanwhile
             found = client.get_experiment_by_name(name)
             if found is None:
                 raise

@@ -14,18 +14,19 @@ SHOWN_BESIDE_PARAMETERS = ("test/accuracy", "test/loss")
 
 
 class TensorBoard(Tracker):
-    """Event files, to be seen with `tensorboard --logdir runs`. One directory is one run."""
+    """Writes event files, which `tensorboard --logdir runs` shows. Every run needs its own directory."""
 
     name = "tensorboard"
     needs = ("tensorboard",)
     holds_many = False
 
-    def open(self, run: Beginning, known_as: str | None) -> Session:
+    def open(self, run: Beginning, id: str | None) -> Session:
         from torch.utils.tensorboard import SummaryWriter
         from torch.utils.tensorboard.summary import hparams
 
-        directory = self.place(run) / "tensorboard" if self.directory is None else Path(self.directory)
-        # What event files of before hold is purged by the reader, and written again: their last rounds may be missing.
+        directory = self.directory_of(run) / "tensorboard" if self.directory is None else Path(self.directory)
+        # The last rounds may be missing in earlier event files. With purge_step, TensorBoard ignores these files; all
+        # rounds are written again.
         writer = SummaryWriter(str(directory), purge_step=0)
         for summary in hparams(parameters(run.config), dict.fromkeys(SHOWN_BESIDE_PARAMETERS, 0.0)):
             writer.file_writer.add_summary(summary, 0)

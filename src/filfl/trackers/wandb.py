@@ -1,4 +1,4 @@
-"""Weights & Biases: a run on the disk, unless WANDB_MODE says otherwise."""
+"""Weights & Biases: offline, unless WANDB_MODE is set."""
 
 import os
 import shutil
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from wandb import Run
 
 PROJECT = "filfl"
-"""Where WANDB_PROJECT is not set."""
+"""The W&B project, unless WANDB_PROJECT is set."""
 
 
 class WandB(Tracker):
-    """An offline run under `wandb/`, to be sent with `wandb sync`; WANDB_MODE=online sends it at once."""
+    """Logs to an offline run under `wandb/`; `wandb sync` uploads it. WANDB_MODE=online logs to the server directly."""
 
     name = "wandb"
     needs = ("wandb",)
@@ -27,17 +27,17 @@ class WandB(Tracker):
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         super().__post_init__()
 
-    def open(self, run: Beginning, known_as: str | None) -> Session:
+    def open(self, run: Beginning, id: str | None) -> Session:
         import wandb
 
-        place = self.place(run)
-        place.mkdir(parents=True, exist_ok=True)
+        directory = self.directory_of(run)
+        directory.mkdir(parents=True, exist_ok=True)
         opened = wandb.init(
             mode=os.environ.get("WANDB_MODE", "offline"),
             project=os.environ.get("WANDB_PROJECT", PROJECT),
-            dir=place,
-            id=known_as,
-            resume="allow" if known_as else None,
+            dir=directory,
+            id=id,
+            resume="allow" if id else None,
             name=run_name(run.config),
             group=run.config.name,
             config=parameters(run.config),
@@ -45,8 +45,9 @@ class WandB(Tracker):
             settings=wandb.Settings(silent=True, console="off"),
         )
         if opened.offline:
-            # An offline run cannot be gone on with: it is written again, and of two with one id `wandb sync` keeps one.
-            for old in (place / "wandb").glob(f"offline-run-*-{opened.id}"):
+            # An offline run cannot be continued. All rounds are written again, and the earlier files with the same id
+            # are removed, because `wandb sync` keeps only one of them.
+            for old in (directory / "wandb").glob(f"offline-run-*-{opened.id}"):
                 if old != Path(opened.dir).parent:
                     shutil.rmtree(old)
         return _Run(opened)
@@ -56,7 +57,7 @@ class _Run:
     def __init__(self, run: "Run") -> None:
         self._run, self.id = run, run.id
         self._first = run.step
-        """What the server has of a run that is gone on with ends before this step."""
+        """The server already has the steps before this one, when a run is resumed."""
 
     def write(self, t: int, metrics: Mapping[str, float]) -> None:
         if t >= self._first:
