@@ -68,7 +68,13 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "logits-replacement": {**LOGITS, "selection.name": "random-with-replacement"},
     "logits-poc": {**LOGITS, "selection.name": "power-of-choice"},
     "schedule": {"training.schedule": "step", "training.factor": 0.5, "training.every": 2, "training.epochs": 2},
-    "ridge": {"data.name": "ridge", "model.name": "linear", "data.clients": 8, "availability.name": "always"},
+    "ridge": {
+        "data.name": "ridge",
+        "model.name": "linear",
+        "data.clients": 8,
+        "filter.size": 20,
+        "availability.name": "always",
+    },
 }
 EXPERIMENTS: dict[str, dict[str, Any]] = {
     "demo": {"rounds": 6},

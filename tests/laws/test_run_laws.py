@@ -1,6 +1,7 @@
 """What must always hold of whole runs: determinism, the meaning of no filter, and clean hands."""
 
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -20,13 +21,24 @@ def weights(result: filfl.Result) -> torch.Tensor:
     return torch.cat([p.detach().flatten() for p in result.model.state_dict().values()])
 
 
-def test_same_config_and_seed_give_the_same_bytes_whatever_ran_before(small: dict[str, Any]) -> None:
+@pytest.fixture
+def another_number_of_threads() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(threads + 1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def test_same_config_and_seed_give_the_same_bytes_whatever_ran_before(
+    small: dict[str, Any], another_number_of_threads: None
+) -> None:
+    threads = torch.get_num_threads()
     first = filfl.simulate(small)
     torch.manual_seed(99)
     np.random.seed(99)
     random.seed(99)
     filfl.simulate({**small, "seed": 5, "filter.name": "rgf"})
-    torch.set_num_threads(max(1, torch.get_num_threads() - 1))
+    torch.set_num_threads(threads - 1)
     again = filfl.simulate(small)
     assert records(first) == records(again)
     assert torch.equal(weights(first), weights(again))
