@@ -36,6 +36,7 @@ from filfl.errors import FilflError
 from filfl.evaluation import Samples, cross_entropy, mean_loss, outputs
 from filfl.experiment import Experiment
 from filfl.filtering import Filter, Filtering, dgf, keep_all, local_search, opt, rgf
+from filfl.filtering.base import Client, Reward
 from filfl.filtering.reward import AverageReward
 from filfl.filtering.verify import verified
 from filfl.rng import stream
@@ -126,10 +127,10 @@ RANDOM = "random"
 """Random sets of the same size as those of local search."""
 
 
-def random_of_that_size(clients: Sequence[int], reward: Any, rng: np.random.Generator) -> Filtering:
+def random_of_that_size(clients: Sequence[Client], reward: Reward[Client], rng: np.random.Generator) -> Filtering:
     """As many clients as local search would keep, chosen at random."""
     size = len(local_search(clients, reward, rng).kept)
-    return Filtering(kept=tuple(int(k) for k in rng.choice(clients, size=size, replace=False)))
+    return Filtering(kept=tuple(clients[i] for i in rng.choice(len(clients), size=size, replace=False)))
 
 
 ARMS: dict[str, dict[str, Any]] = {
