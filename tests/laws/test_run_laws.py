@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -95,16 +96,42 @@ def test_fedprox_without_mu_is_fedavg_bit_for_bit(small: dict[str, Any]) -> None
     assert torch.equal(weights(fedavg), weights(fedprox))
 
 
-def test_the_arms_of_a_seed_share_split_availability_and_initial_weights(small: dict[str, Any]) -> None:
-    starts = []
-    runs = []
-    for name in ("none", "dgf", "rgf"):
-        small["filter.name"] = name
-        result = filfl.simulate({**small, "training.lr": 1e-30})  # so small that the weights stay as they were
-        starts.append(weights(result))
-        runs.append([r["available"] for r in filfl.simulate(small).records])
-    assert torch.equal(starts[0], starts[1]) and torch.equal(starts[1], starts[2])
-    assert runs[0] == runs[1] == runs[2]
+def test_the_arms_of_a_seed_share_split_availability_and_initial_weights(small: dict[str, Any], tmp_path: Path) -> None:
+    def start(filter: str, seed: int) -> list[Any]:
+        """What a run starts from: with so small a step size, the weights stay as they were."""
+        config = {**small, "filter.name": filter, "seed": seed, "training.lr": 1e-30, "data.noisy": 0.3}
+        result = filfl.simulate(config, out=tmp_path / f"{filter}-{seed}")
+        return [
+            (tmp_path / f"{filter}-{seed}" / "clients.csv").read_text(),  # size and fault of every client
+            [record["test_loss"] for record in result.records],  # of equal weights: on the same test set
+            [record["available"] for record in result.records],
+            weights(result).tolist(),
+        ]
+
+    expected = start("none", seed=0)
+    assert start("dgf", seed=0) == expected and start("rgf", seed=0) == expected
+    assert all(one != other for one, other in zip(start("dgf", seed=1), expected, strict=True))
+
+
+def test_the_arms_of_a_seed_train_on_the_same_samples(small: dict[str, Any]) -> None:
+    def trained_on(filter: str) -> set[tuple[float, ...]]:
+        """All samples of all clients: in every round all of them train."""
+        seen: set[tuple[float, ...]] = set()
+
+        class Recorder(nn.Sequential):
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                if self.training:
+                    seen.update(map(tuple, x.flatten(1).tolist()))
+                return super().forward(x)
+
+        config = {**small, "rounds": 1, "filter.name": filter, "selection.k": 12, "execution.mode": "serial"}
+        del config["model.hidden"]
+        everybody = {"availability.name": "always", "availability.n": "unset", "availability.every": "unset"}
+        filfl.simulate({**config, **everybody}, model=lambda: Recorder(nn.Flatten(), nn.Linear(64, 10)))
+        return seen
+
+    expected = trained_on("none")
+    assert trained_on("dgf") == expected and len(expected) > 1000
 
 
 @pytest.mark.parametrize("empty", ["zero", "global"])
