@@ -1,7 +1,7 @@
-"""What the time of an exact filtering goes into: of a small model by its parts, of a large one by its layers."""
+"""Where the time of an exact filtering is spent: by part for a small model, by layer for a large one."""
 
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable
 from statistics import median
 from typing import Any
@@ -20,9 +20,9 @@ def measure(quick: bool) -> dict[str, Any]:
 
 
 def small_filter(quick: bool) -> dict[str, Any]:
-    """Milliseconds a filtering: the matrix products of the forward passes alone, then what is around them."""
+    """Milliseconds per filtering: first the matrix products of the forward passes, then the rest."""
     made = problem(with_size("mlp-100", n=6) if quick else CASES["mlp-100"])
-    spent: Counter[str] = Counter()
+    spent: dict[str, float] = defaultdict(float)
 
     def timed(name: str, work: Callable[..., Any]) -> Callable[..., Any]:
         def run(*given: Any) -> Any:
@@ -33,7 +33,7 @@ def small_filter(quick: bool) -> dict[str, Any]:
 
         return run
 
-    layers = [layer for layer in made.net.module if isinstance(layer, torch.nn.Linear)]
+    layers = [layer for layer in made.net.module.children() if isinstance(layer, torch.nn.Linear)]
     inputs = [torch.rand(len(made.V), layer.in_features) for layer in layers]
     rounds = []
     with one_thread(), torch.no_grad():
@@ -61,11 +61,11 @@ def small_filter(quick: bool) -> dict[str, Any]:
 
 
 def layers_of_the_large(quick: bool) -> list[dict[str, Any]]:
-    """A forward pass of LEAF's CNN over one chunk of V on one thread, layer by layer, and what it does next to it at a
-    matrix product's speed."""
+    """A forward pass of LEAF's CNN over one chunk of V on one thread: the milliseconds of each layer, and those that
+    its operations would take at the speed of a matrix product."""
     made = problem(with_size("cnn-2000", n=1, m=100))
     x, _ = next(made.V.chunks())
-    steps = [(layer, []) for layer in made.net.module.eval()]
+    steps: list[tuple[Any, list[float]]] = [(layer, []) for layer in made.net.module.eval().children()]
     rates = []
     with one_thread(), torch.no_grad():
         for _ in range(3 if quick else 40):

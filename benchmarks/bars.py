@@ -1,4 +1,4 @@
-"""The bar: what the project asks of itself, as ratios in one run, and whether the stored figures meet it."""
+"""The performance targets of the project, as ratios within one run, and whether the stored figures meet them."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ PEER_TITLES = {peer.title for peer in PEERS.values()}
 
 @dataclass(frozen=True)
 class Bar:
-    """One line: what is asked for, and what was measured."""
+    """One target: the required value and the measured one."""
 
     what: str
     asked: str
@@ -26,7 +26,7 @@ class Bar:
 
 
 def bars(results: Results) -> list[Bar]:
-    """Every line of the bar, in order; what was not measured says so."""
+    """Every target, in order; `met` is None for one that was not measured."""
     return list(_bars(results))
 
 
@@ -76,22 +76,23 @@ def _bars(results: Results) -> Iterator[Bar]:
 
 
 def seconds(contender: Part) -> float:
-    """The median seconds of a round; a `KeyError` where the contender took no part."""
-    return median(contender["seconds"])
+    """The median seconds of a round; raises `KeyError` if the contender was skipped."""
+    return float(median(contender["seconds"]))
 
 
 def cpu_seconds(contender: Part) -> float:
-    return mean(contender["cpu_seconds"])
+    """The mean CPU seconds of a round."""
+    return float(mean(contender["cpu_seconds"]))
 
 
 def in_order(results: Results, section: str) -> dict[str, Part]:
-    """The workloads of a section that were measured, in the order in which they are told."""
+    """The workloads of a section that were measured, in the order of the page."""
     return {name: results[section][name] for name in TITLES[section] if name in results.get(section, {})}
 
 
 def baseline(part: Part) -> float:
-    """What speeds are told against: the seconds of the faster bare loop, or of the naive filter; of whoever ran, where
-    neither did."""
+    """The seconds that speeds are relative to: those of the faster bare loop or of the naive filter, or of the fastest
+    contender if neither ran."""
     timed = {who: seconds(part[who]) for who in part if "seconds" in part[who]}
     return min([took for who, took in timed.items() if who.startswith(BASES)] or timed.values())
 
@@ -106,7 +107,7 @@ def _cpu(workload: Part) -> float:
 
 def _busy(workload: Part, results: Results) -> float:
     ours = workload["filfl"]
-    return sum(ours["cpu_seconds"]) / sum(ours["seconds"]) / results["machine"]["cores"]
+    return float(sum(ours["cpu_seconds"]) / sum(ours["seconds"]) / results["machine"]["cores"])
 
 
 def _faster(case: Part, who: str, than: str = "naive") -> float:
@@ -114,8 +115,8 @@ def _faster(case: Part, who: str, than: str = "naive") -> float:
 
 
 def _peak_share(exact: Part) -> float:
-    """Against matrix products just before and after each filtering: the machine is not equally fast all the time."""
-    return exact["flop"] / seconds(exact) / 1e9 / exact["matrix_gflops"]
+    """Relative to matrix products just before and after each filtering, since the speed of the machine varies."""
+    return float(exact["flop"] / seconds(exact) / 1e9 / exact["matrix_gflops"])
 
 
 def _same(what: str, case: Part) -> Bar:
@@ -135,7 +136,7 @@ def _at_most(what: str, asked: float, measure: Callable[[], float]) -> Bar:
 
 
 def _try(measure: Callable[[], float]) -> float | None:
-    """None where a figure that is needed is missing."""
+    """None if a required figure is missing."""
     try:
         return measure()
     except (KeyError, ValueError, ZeroDivisionError):

@@ -1,4 +1,4 @@
-"""filfl's own round over arrays of equal clients, put together as `filfl.simulate` does, but one round at a time."""
+"""filfl's round over arrays of clients of equal size, assembled as in `filfl.simulate`, but run one round at a time."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -27,7 +27,7 @@ CPU = torch.device("cpu")
 
 @dataclass
 class Simulation:
-    """A federation between two rounds."""
+    """A simulated federation that runs one round per call."""
 
     fl: FilFL
     net: FlatModel
@@ -42,7 +42,7 @@ class Simulation:
 
 
 def equal_clients(x: NDArray[Any], y: NDArray[np.int64], num_samples: int) -> FederatedData:
-    """Clients with `num_samples` each of x and y, one after the other."""
+    """Clients that own `num_samples` consecutive samples of x and y each."""
     nothing = (x[:1], y[:1])
     owners = np.arange(len(y)) // num_samples
     return FederatedData.from_arrays(x, y, owners, test=nothing, filtering=nothing, validation=0.0)
@@ -50,7 +50,7 @@ def equal_clients(x: NDArray[Any], y: NDArray[np.int64], num_samples: int) -> Fe
 
 @contextmanager
 def federation(table: Mapping[str, Any], data: FederatedData, model: Callable[[], nn.Module]) -> Iterator[Simulation]:
-    """These clients, without a filter; `table` is a config."""
+    """A federation of these clients without a filter; `table` is a config."""
     config = Config.from_table({"data": {"name": "arrays"}, "filter": {"name": "none"}, **table})
     build = partial(network, model, config.seed, CPU)
     with one_thread():

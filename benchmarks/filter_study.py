@@ -1,12 +1,12 @@
-"""A study of the filters: how close they come to the best set, at what cost, and what a whole run gains.
+"""A study of the filters: how close they get to the best set, at what cost, and what a whole run gains.
 
     python benchmarks/filter_study.py [--quick] [--jobs 2] [--out runs/filter-study]
 
 It writes benchmarks/results/filter_study.json (every number), docs/images/filters.png, and the generated part of
-docs/filters.md; --quick shows in a minute that everything runs, and writes all of it under --out instead. The answer of
-every task is kept under --out, so that a study that was stopped goes on. Seconds are CPU seconds of one thread, so that
-they mean something beside other work too. Real data is looked for where FILFL_DATA says; a dataset that is not there is
-left out, and the page says so.
+docs/filters.md. --quick checks in a minute that everything works, and writes all of it to --out instead. The result of
+every task is stored in --out, so that an interrupted study can resume. Seconds are CPU seconds of one thread, so that
+other work on the machine hardly affects them. Real data is read from the folder FILFL_DATA. A dataset that is not there
+is left out, and the page lists it.
 """
 
 import argparse
@@ -30,12 +30,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import filfl
-from filfl.clients import Job, Update
+from filfl.clients import Job
 from filfl.config import Config
 from filfl.errors import FilflError
 from filfl.evaluation import Samples, cross_entropy, mean_loss, outputs
 from filfl.experiment import Experiment
 from filfl.filtering import Filter, Filtering, dgf, keep_all, local_search, opt, rgf
+from filfl.filtering.base import Client, Reward
 from filfl.filtering.reward import AverageReward
 from filfl.filtering.verify import verified
 from filfl.rng import stream
@@ -45,21 +46,23 @@ from filfl.simulation.serial import SerialClients, samples_on
 from filfl.simulation.setup import network, one_thread
 from filfl.weights import FlatModel, Weights
 from filter_page import write_page
+from problems import found_sets, uploads
 from racing import raced_dgf
 
 ROOT = Path(__file__).parent.parent
 VERIFY = 3
 SMALL, LARGE = 10, 50
-"""How many clients a filtering has: few enough for all subsets, and as many as in the paper."""
+"""Clients per filtering: few enough to try all subsets, and as many as in the paper."""
 
 
 SPARE = 5
-"""Further clients, in case that some cannot train: BatchNorm fails where a last batch is a single sample."""
+"""Further clients, in case some cannot train: BatchNorm fails if the last batch has a single sample."""
 
 
 @dataclass(frozen=True)
 class World:
-    """A dataset with its preset, shrunk further: `late` is the late round, `runs` are changes for whole runs."""
+    """A dataset with its preset and changes that make it smaller. `late` is the late round, `runs` are the changes for
+    whole runs."""
 
     title: str
     preset: str
@@ -102,7 +105,7 @@ WORLDS = {
 
 @dataclass(frozen=True)
 class Contender:
-    """A filter, what it goes by, and how many of the sets it finds are verified."""
+    """A filter, the reward that it uses, and the number of its sets that are verified."""
 
     filter: Filter
     ensemble: bool = False
@@ -119,15 +122,15 @@ CONTENDERS = {
     "local-search+ensemble+verify": Contender(local_search, ensemble=True, verify=VERIFY),
 }
 RACING, CHUNK, CERTAIN = "dgf+racing", 25, 2.0
-"""DGF that reads V in chunks of so many samples, and decides when a - b is so many standard errors from 0."""
+"""DGF that reads V in chunks of CHUNK samples and decides once a - b is CERTAIN standard errors away from 0."""
 RANDOM = "random"
-"""Random sets of the size that local search came to."""
+"""Random sets of the same size as those of local search."""
 
 
-def random_of_that_size(clients: Sequence[int], reward: Any, rng: np.random.Generator) -> Filtering:
-    """As many clients as local search would keep, but which ones is left to chance."""
+def random_of_that_size(clients: Sequence[Client], reward: Reward[Client], rng: np.random.Generator) -> Filtering:
+    """As many clients as local search would keep, chosen at random."""
     size = len(local_search(clients, reward, rng).kept)
-    return Filtering(kept=tuple(int(k) for k in rng.choice(clients, size=size, replace=False)))
+    return Filtering(kept=tuple(clients[i] for i in rng.choice(len(clients), size=size, replace=False)))
 
 
 ARMS: dict[str, dict[str, Any]] = {
@@ -152,7 +155,7 @@ def batch_norm_mlp() -> nn.Module:
 
 @dataclass(frozen=True)
 class Stress:
-    """A setting in which the surrogate may fail: how the clients of a state train, and what network."""
+    """A setting in which the surrogate may fail: the training of the clients and the network."""
 
     world: str
     kind: str
@@ -194,7 +197,7 @@ STRESSES = {
 
 
 class Trained:
-    """Clients that were trained from one w_t, with the server's filtering set: what every filter is given alike."""
+    """Clients that trained from one w_t, with the server's filtering set: the same input for every filter."""
 
     def __init__(self, net: FlatModel, w_t: Weights, weights: dict[int, Tensor], V: Samples) -> None:
         self.net, self.w_t, self.weights, self.V = net, w_t, weights, V
@@ -202,7 +205,7 @@ class Trained:
         self._means: dict[frozenset[int], Tensor] = {}
 
     def reward(self) -> AverageReward:
-        """The true reward, knowing nothing yet."""
+        """The true reward, without any cached value."""
         return AverageReward(
             self.weights, lambda v: mean_loss(self.net, Weights(v, self.w_t.integers), self.V, cross_entropy)
         )
@@ -210,7 +213,7 @@ class Trained:
     @torch.no_grad()
     def losses(self, subset: frozenset[int], chunk: int) -> NDArray[np.float64]:
         """The losses of averaged weights on each sample of a chunk, for racing."""
-        # Only a few sets are compared at a time: those of earlier steps are asked for no more.
+        # Only a few sets are compared at a time. Those of earlier steps are not needed again.
         if subset not in self._means:
             self._means = {**dict(list(self._means.items())[-3:]), subset: self._mean(subset)}
         samples = self.V.part(chunk * CHUNK, chunk * CHUNK + CHUNK)
@@ -232,7 +235,7 @@ def states(
     training: dict[str, Any] | None = None,
     model: Callable[[], nn.Module] | None = None,
 ) -> Iterator[tuple[int, int, Trained]]:
-    """(t, n, n clients trained from w_t), where w_t comes of federated averaging without a filter."""
+    """(t, n, n clients trained from w_t), where w_t is the result of federated averaging without a filter."""
     data = config.data.load(config.seed)
     device = torch.device("cpu")
     make = model or partial(config.model.build, data.sample_shape, data.classes)
@@ -262,18 +265,18 @@ def states(
             weight_decay=config.training.weight_decay,
         )
         trained = clients.train(order, reached[t], job)
-        able = {k: trained[k].weights.vector for k in order if isinstance(trained[k], Update)}
+        able = {k: weights.vector for k, weights in uploads(trained).items()}
         for n in sizes:
             yield t, n, Trained(net, reached[t], dict(list(able.items())[:n]), V)
 
 
 def judge(state: Trained, orders: int, seed: int) -> dict[str, dict[str, float]]:
-    """Every contender on one state: true reward, evaluations, seconds and size, the mean over several orders."""
+    """Run every contender on one state: true reward, evaluations, seconds and size, as means over several orders."""
     n = len(state.weights)
     found: dict[str, list[dict[str, float]]] = {}
     if n <= SMALL:
         start = time.process_time()
-        best = frozenset(opt(list(state.weights), state.truth).kept)
+        best = found_sets(opt(list(state.weights), state.truth))[0]
         found["opt"] = [_outcome(state, best, 2**n - 1, time.process_time() - start)]
     for i in range(orders):
         rng = np.random.default_rng([seed, i])
@@ -283,11 +286,11 @@ def judge(state: Trained, orders: int, seed: int) -> dict[str, dict[str, float]]
             R = state.reward()
             surrogate = state.ensemble() if contender.ensemble else None
             filtering = contender.filter(order, surrogate or R, np.random.default_rng([seed, i]))
-            sets = [frozenset(kept) for kept in (filtering.kept, *filtering.runners_up)]
+            sets = found_sets(filtering)
             kept = verified(sets, order, R, contender.verify) if contender.verify else sets[0]
             evaluations = R.evaluations + (surrogate.evaluations if surrogate else 0)
             seconds = time.process_time() - start
-            # Where a filter keeps nobody, a round falls back to everybody.
+            # If a filter keeps no client, a round uses all of them.
             found.setdefault(name, []).append(_outcome(state, kept or frozenset(order), evaluations, seconds))
         start = time.process_time()
         kept, passes = raced_dgf(order, state.losses, -(-len(state.V) // CHUNK), CERTAIN)
@@ -311,7 +314,7 @@ def _outcome(state: Trained, kept: frozenset[int], evaluations: float, seconds: 
 
 
 def fidelity(state: Trained, seed: int) -> dict[str, float]:
-    """How the ensemble reward goes with the true one over random sets of all sizes."""
+    """How well the ensemble reward agrees with the true one on random sets of all sizes."""
     rng = np.random.default_rng([seed, 99])
     clients, E = list(state.weights), state.ensemble()
     drawn = [
@@ -400,7 +403,7 @@ class Task:
 
 
 def tasks(quick: bool, seeds: int, out: Path) -> list[Task]:
-    """The long ones first, so that no core waits for the last."""
+    """All tasks, long ones first, so that no core is idle at the end."""
     worlds = ("femnist", "cifar10", "shakespeare", "mnist5k")
     of_states, of_runs = (range(1), range(1)) if quick else (range(seeds), range(2))
     return [
@@ -416,7 +419,7 @@ def tasks(quick: bool, seeds: int, out: Path) -> list[Task]:
 
 
 def perform(task: Task, out: Path) -> tuple[list[dict[str, Any]], str]:
-    """A task's rows, from its file where there is one; or why there are none."""
+    """The rows of a task, from its file if it exists; or the reason why there are none."""
     path = out / "tasks" / f"{task.kind}-{task.name}.json"
     if path.exists():
         return json.loads(path.read_text()), ""
@@ -437,10 +440,10 @@ def _mean(values: Any) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="a smoke test: everything small, nothing averaged")
-    parser.add_argument("--seeds", type=int, default=3, help="seeds of the states; whole runs have 2")
+    parser.add_argument("--quick", action="store_true", help="a smoke test: everything small, no averages")
+    parser.add_argument("--seeds", type=int, default=3, help="number of seeds of the states; whole runs use 2")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    parser.add_argument("--out", type=Path, help="runs/filter-study, or runs/filter-study-quick")
+    parser.add_argument("--out", type=Path, help="folder for the results (default: runs/filter-study)")
     options = parser.parse_args()
     out = options.out or Path("runs") / ("filter-study-quick" if options.quick else "filter-study")
     study: dict[str, Any] = {

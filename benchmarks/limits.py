@@ -1,4 +1,4 @@
-"""What the machine can do at most: multiplying matrices, and copying memory."""
+"""The limits of the machine: the speed of matrix products and of memory copies."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ GIGA = 1e9
 
 
 def measure(quick: bool) -> dict[str, Any]:
-    """The largest rates seen: float32 GFLOPS over several sizes, and GB/s of a large copy (read and written)."""
+    """The highest measured rates: float32 GFLOPS over several sizes, and GB/s of a large copy (read and written)."""
     cores = len(os.sched_getaffinity(0))
     repeats = 3 if quick else 20
     return {
@@ -41,7 +41,7 @@ def _matrix_peak(threads: int, repeats: int) -> float:
 
 
 def sustained(seconds: float, size: int = 1536) -> float:
-    """GFLOPS of matrix products on all cores for so long: on a shared machine the peak of a moment does not last."""
+    """GFLOPS of matrix products on all cores over this time: on a shared machine a short peak does not last."""
     before = torch.get_num_threads()
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     a, b, c = torch.rand(size, size), torch.rand(size, size), torch.empty(size, size)
@@ -56,7 +56,7 @@ def sustained(seconds: float, size: int = 1536) -> float:
 
 
 def matrix_rate(size: int) -> float:
-    """GFLOPS of one matrix product, on as many threads as torch has now."""
+    """GFLOPS of one matrix product, on the current number of torch threads."""
     a, b, c = (torch.rand(size, size) for _ in range(3))
     start = time.perf_counter()
     torch.mm(a, b, out=c)
@@ -81,7 +81,7 @@ def _fastest(do: Callable[[], object], repeats: int) -> float:
 
 
 def _processes(cores: int, repeats: int) -> float:
-    """One process a core, one thread each, all at once."""
+    """One process per core with one thread each, all at the same time."""
     code = f"import limits; print(limits._matrix_peak(1, {repeats}))"
     command = [sys.executable, "-c", code]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(cores)]

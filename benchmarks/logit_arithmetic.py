@@ -1,12 +1,12 @@
-"""How far the logits of the same weights come apart on different machines: what `filfl.logits.ARITHMETIC` allows for.
+"""How much the logits of the same weights differ between machines: the reason for `filfl.logits.ARITHMETIC`.
 
 python benchmarks/logit_arithmetic.py
 
-A few clients train, and each one's weights run on the filtering set as another machine might run them. Differences are
-shares of a sample's largest output (of 1 where that is smaller), the largest of all; the last column is how far apart
-two different clients are in their most different sample, the least of all pairs. The second table has the difference in
-mean loss, as a share of the loss (of 1 where that is smaller), over the first samples alone and over all: what
-`filfl.logits.LOSS_ROOM` allows for. It prints tables in Markdown.
+A few clients train. Their weights are evaluated on the filtering set with the arithmetic of other machines. The first
+table has the largest difference over all samples, relative to the largest output of the sample (to 1 if that is
+smaller). Its last column compares two clients by their most different sample; it is the smallest value of all pairs.
+The second table has the difference in mean loss, relative to the loss (to 1 if that is smaller), over the first samples
+and over all of them: the reason for `filfl.logits.LOSS_ROOM`. The script prints Markdown tables.
 """
 
 from collections.abc import Callable
@@ -26,8 +26,9 @@ from filfl.report.table import markdown_rows
 from filfl.simulation.serial import SerialClients, samples_on
 from filfl.simulation.setup import network
 from filfl.weights import FlatModel, Weights
+from problems import uploads
 
-WORLDS = {
+WORLDS: dict[str, tuple[str, dict[str, Any]]] = {
     "MLP, MNIST-5k": ("demo", {}),
     "small CNN, FEMNIST": ("poc-femnist", {}),
     "LEAF's CNN, FEMNIST": ("femnist", {"model.name": "leaf-cnn", "training.epochs": 1}),
@@ -36,7 +37,7 @@ WORLDS = {
 CLIENTS = 4
 SAMPLES = 100
 FEW = 20
-"""Of which the mean loss is taken also: the fewer, the less chance evens out."""
+"""The mean loss is also computed over this many samples: over fewer samples, rounding cancels out less."""
 
 
 @torch.no_grad()
@@ -48,7 +49,7 @@ def run(
     dtype: torch.dtype = torch.float32,
     cut: Callable[[Tensor], Tensor] = lambda x: x,
 ) -> Tensor:
-    """The outputs of weights, in batches of this size, computed in this type, with weights and inputs cut."""
+    """The outputs of these weights, in batches of this size and in this type; `cut` rounds weights and inputs."""
     state = {name: cut(value).to(dtype) for name, value in net.layout.unflatten(weights).items()}
     inputs = V.inputs(V.x)
     inputs = cut(inputs).to(dtype) if inputs.is_floating_point() else inputs
@@ -58,7 +59,7 @@ def run(
 
 
 def ten_bits(x: Tensor) -> Tensor:
-    """As TF32 takes operands: ten bits behind the first."""
+    """Round as TF32 does: a mantissa of ten bits."""
     return ((x.contiguous().view(torch.int32) + (1 << 12)) & ~((1 << 13) - 1)).view(torch.float32)
 
 
@@ -67,18 +68,18 @@ def apart(one: Tensor, other: Tensor) -> float:
 
 
 def loss_apart(one: Tensor, other: Tensor, y: Tensor) -> float:
-    true, told = float(cross_entropy(one, y)), float(cross_entropy(other, y))
-    return abs(true - told) / max(1.0, true)
+    true, claimed = float(cross_entropy(one, y)), float(cross_entropy(other, y))
+    return abs(true - claimed) / max(1.0, true)
 
 
-def measured(name: str, changes: dict[str, object]) -> tuple[list[str], list[str]]:
+def measured(name: str, changes: dict[str, Any]) -> tuple[list[str], list[str]]:
     config = Experiment.load(name).config(changes)
     data = config.data.load(0).with_filter_size(SAMPLES, 0)
     net = network(lambda: config.model.build(data.sample_shape, data.classes), 0, torch.device("cpu"))
     V = samples_on(net, data, data.filter_x, data.filter_y).aligned()
     job = Job(0, 1, config.algorithm, config.training.epochs, None, config.training.batch, config.training.lr)
     updates = SerialClients(data, net, cross_entropy).train(list(range(CLIENTS)), net.weights(), job)
-    weights = [update.weights for update in updates.values()]
+    weights = list(uploads(updates).values())
     plain = [run(net, w, V) for w in weights]
 
     def worst(**how: Any) -> float:
@@ -119,7 +120,7 @@ def main() -> None:
     print("\n".join(markdown_rows(headings, rows)))
     print(f"\nallowed: {ARITHMETIC:g}\n")
     ways = [f"{way}, {m} samples" for way in ("TF32", "bfloat16") for m in (FEW, SAMPLES)]
-    print("\n".join(markdown_rows(["mean loss", *ways, "another client, least", "most"], losses)))
+    print("\n".join(markdown_rows(["mean loss", *ways, "another client, smallest", "largest"], losses)))
     print(f"\nallowed: {LOSS_ROOM:g}")
 
 

@@ -1,10 +1,10 @@
-"""What smaller logits cost: how good the sets are that a filter finds by them.
+"""What compressed logits cost: the quality of the sets that a filter finds with them.
 
 python benchmarks/logit_forms.py
 
-Real FEMNIST with the network of poc-femnist: 50 writers train from a global model at a few rounds, and every form of
-their logits is filtered by. The true reward is that of the averaged weights on all of V, whatever the filter saw; the
-table has the mean difference to what logits in full find. It prints a table in Markdown.
+On FEMNIST with the network of poc-femnist, 50 writers train from the global models of a few rounds. A filter then runs
+on each form of their logits. The true reward is that of the averaged weights on all of V. The table has the mean
+difference to the sets that are found with full logits. The script prints a Markdown table.
 """
 
 from collections import defaultdict
@@ -27,6 +27,7 @@ from filfl.simulation.rewards import EnsembleReward, make_reward
 from filfl.simulation.serial import SerialClients, samples_on
 from filfl.simulation.setup import network
 from filfl.weights import FlatModel, Weights
+from problems import found_sets, uploads
 
 N, K, M = 50, 5, 500
 STATES = (1, 8, 16)
@@ -61,7 +62,7 @@ def main() -> None:
             ids = [int(k) for k in drawn[: N if t in STATES else K]]
             training = config.training
             job = Job(seed, t, config.algorithm, training.epochs, None, training.batch, training.lr)
-            trained = {k: update.weights.vector for k, update in clients.train(ids, w, job).items()}
+            trained = {k: sent.vector for k, sent in uploads(clients.train(ids, w, job)).items()}
             if t in STATES:
                 everybody.append(judge(net, trained, w, V, seed, t, found))
             chosen = torch.stack([trained[k] for k in ids[:K]]).double().mean(dim=0).float()
@@ -72,8 +73,8 @@ def main() -> None:
         apart = [np.subtract(found[how, name], found[how, "float32"]).mean() for how in ("dgf", "local-search")]
         rows.append([name, f"{size:.1f}", *(f"{value:+.4f}" for value in apart)])
     gains = {how: np.subtract(found[how, "float32"], everybody).mean() for how in ("dgf", "local-search")}
-    print("\n".join(markdown_rows(["form", "kB a client", "DGF", "local search"], rows)))
-    print(f"\nin full, against keeping all: DGF {gains['dgf']:+.4f}, local search {gains['local-search']:+.4f}")
+    print("\n".join(markdown_rows(["form", "kB per client", "DGF", "local search"], rows)))
+    print(f"\nfull logits, gain over keeping all: DGF {gains['dgf']:+.4f}, local search {gains['local-search']:+.4f}")
 
 
 def judge(
@@ -85,7 +86,7 @@ def judge(
     t: int,
     found: dict[tuple[str, str], list[float]],
 ) -> float:
-    """Filter by every form, and note the true reward of what was found; that of keeping all."""
+    """Filter with every form of logits, add the true rewards of the results to `found`, return that of all clients."""
     true = make_reward(FilterOptions(), Inference(net), V, cross_entropy)(trained, w, None)
     says = {k: outputs(net, Weights(vector, w.integers), V) for k, vector in trained.items()}
     for name, (form, part) in FORMS.items():
@@ -93,8 +94,8 @@ def judge(
         heard = {k: form.unpack(form.pack(z[rows]), (len(rows), 62), torch.device("cpu")) for k, z in says.items()}
         R = EnsembleReward(heard, V.y[rows], cross_entropy)
         for how in ("dgf", "local-search"):
-            kept = FILTERS[how]()(list(trained), R, stream(seed, t, "filter")).kept
-            found[how, name].append(true(frozenset(kept)))
+            kept = found_sets(FILTERS[how]()(list(trained), R, stream(seed, t, "filter")))[0]
+            found[how, name].append(true(kept))
     return true(frozenset(trained))
 
 

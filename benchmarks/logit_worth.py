@@ -1,9 +1,9 @@
-"""When filter rounds that move logits are worth it: what they send for several networks, and from which m on they send
-more than filter rounds that move models.
+"""When the logits transport pays off: what a filter round sends for several networks, and the m from which on it sends
+more than with the models transport.
 
 python benchmarks/logit_worth.py
 
-It trains nothing: sizes follow from the networks. It prints a table in Markdown.
+Nothing is trained: the sizes follow from the networks. The script prints a Markdown table.
 """
 
 from typing import NamedTuple
@@ -12,7 +12,11 @@ import torch
 
 from filfl.clients import rehearsed_bytes, update_bytes
 from filfl.logits import Form
-from filfl.models import MODELS, Model
+from filfl.models import Model
+from filfl.models.cnn import LeafCNN, SmallCNN
+from filfl.models.lstm import LSTM
+from filfl.models.mlp import MLP
+from filfl.models.resnet import ResNet18
 from filfl.report.table import markdown_rows
 from filfl.weights import FlatModel
 
@@ -22,7 +26,7 @@ FORMS = (Form(), Form("int8"))
 
 
 class World(NamedTuple):
-    """A network, and what it is for."""
+    """A network with its data and the clients of a filter round."""
 
     model: Model
     sample: tuple[int, ...]
@@ -31,15 +35,14 @@ class World(NamedTuple):
     K: int
 
 
-LSTM = MODELS["lstm"]
 WORLDS = {
-    "LEAF's CNN, FEMNIST": World(MODELS["leaf-cnn"](), (1, 28, 28), 62, n=50, K=5),
-    "ResNet-18, CIFAR-10": World(MODELS["resnet18"](), (3, 32, 32), 10, n=50, K=5),
-    "ResNet-18, 1,000 classes": World(MODELS["resnet18"](), (3, 32, 32), 1000, n=50, K=5),
+    "LEAF's CNN, FEMNIST": World(LeafCNN(), (1, 28, 28), 62, n=50, K=5),
+    "ResNet-18, CIFAR-10": World(ResNet18(), (3, 32, 32), 10, n=50, K=5),
+    "ResNet-18, 1,000 classes": World(ResNet18(), (3, 32, 32), 1000, n=50, K=5),
     "LSTM of 2 x 256, Shakespeare": World(LSTM(), (80,), 80, n=100, K=10),
-    "CNN of the study, FEMNIST": World(MODELS["small-cnn"](channels=(8, 16), hidden=64), (1, 28, 28), 62, n=50, K=5),
+    "CNN of the study, FEMNIST": World(SmallCNN(channels=(8, 16), hidden=64), (1, 28, 28), 62, n=50, K=5),
     "LSTM of the study, Shakespeare": World(LSTM(hidden=64, layers=1), (80,), 80, n=100, K=10),
-    "MLP of 32, digits": World(MODELS["mlp"](hidden=(32,)), (64,), 10, n=10, K=3),
+    "MLP of 32, digits": World(MLP(hidden=(32,)), (64,), 10, n=10, K=3),
 }
 
 
@@ -57,12 +60,12 @@ def table() -> list[str]:
 
 
 def filter_round(world: World, model: int, form: Form, m: int = M) -> int:
-    """Bytes that clients send in a filter round by logits."""
+    """Bytes that clients send in a filter round with the logits transport."""
     return world.n * rehearsed_bytes(form, (m, world.classes)) + world.K * model
 
 
 def break_even(world: World, model: int, form: Form) -> int:
-    """The largest m with which a filter round by logits sends no more than one by models."""
+    """The largest m with which the logits transport sends no more than the models transport."""
     one = form.num_bytes((1, world.classes))
     room = (world.n - world.K) * model - world.n * rehearsed_bytes(form, (0, world.classes))
     return room // (world.n * one)

@@ -1,4 +1,7 @@
-"""CPU time and memory of a process with all its descendants. The standard library alone, for every environment."""
+"""CPU time and memory of a process with all its descendants.
+
+It uses only the standard library, so that it runs in every environment.
+"""
 
 import os
 import resource
@@ -9,7 +12,7 @@ PROC = Path("/proc")
 
 
 class CPUClock:
-    """CPU seconds of this process and its descendants between `start` and `stop`, without those of the measuring."""
+    """CPU seconds of this process and its descendants between `start` and `stop`, without those of this class."""
 
     def start(self) -> None:
         self._others = _others()
@@ -23,8 +26,8 @@ class CPUClock:
 def peak_memory() -> int:
     """Peak resident bytes of this process and its descendants.
 
-    The peaks of all that live are added up; pages of files and of shared memory count once, with the one that has
-    most of them. Descendants that have ended are not counted.
+    It is the sum of the peaks of the running processes. Pages of files and of shared memory count once, for the process
+    that has most of them. Descendants that have ended are not counted.
     """
     alive = [_status(pid) for pid in (os.getpid(), *descendants())]
     shared = [status.get("RssFile", 0) + status.get("RssShmem", 0) for status in alive]
@@ -33,20 +36,20 @@ def peak_memory() -> int:
 
 
 def seconds_since_start() -> float:
-    """How long ago this process was started."""
+    """Seconds since this process was started."""
     ticks = int((PROC / "self/stat").read_text().rpartition(")")[2].split()[19])
     return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
 
 
 def descendants() -> list[int]:
-    """The processes that this one has started, and those that they have."""
+    """The processes that this one has started, directly or indirectly."""
     children: dict[int, list[int]] = {}
     for entry in PROC.iterdir():
         if entry.name.isdecimal():
             try:
                 parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
             except (OSError, IndexError):
-                continue  # it has ended meanwhile
+                continue  # the process has ended in the meantime
             children.setdefault(parent, []).append(int(entry.name))
     found, waiting = [], [os.getpid()]
     while waiting:
@@ -57,7 +60,7 @@ def descendants() -> list[int]:
 
 
 def _others() -> float:
-    """CPU seconds of the descendants, dead and alive."""
+    """CPU seconds of the descendants, running or ended."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     return ended.ru_utime + ended.ru_stime + sum(map(_cpu_of, descendants()))
 

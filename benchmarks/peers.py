@@ -1,6 +1,6 @@
-"""Where the peers come from: an environment of its own for each, made when it is first needed.
+"""A virtual environment per peer framework, created when it is first needed.
 
-torch is installed first and alone: with it in place, nothing that follows asks the index for another build of it.
+torch is installed first, on its own. The packages after it then do not fetch another build of it.
 """
 
 import subprocess
@@ -14,18 +14,19 @@ TORCH = "torch==2.13.0"
 
 
 class Skip(Exception):
-    """Why a contender takes no part."""
+    """The reason why a contender is skipped."""
 
 
 @dataclass(frozen=True)
 class Peer:
-    """The tested versions of a peer and of what it stands on."""
+    """The tested versions of a peer and of its dependencies."""
 
     title: str
     requirements: tuple[str, ...]
     torch: bool = True
     alone: tuple[str, ...] = ()
-    """Installed without what they ask for: FedLab wants torchvision, for datasets that are not used here."""
+    """Packages that are installed without their dependencies: FedLab needs torchvision for datasets that are not used
+    here."""
 
 
 PEERS = {
@@ -53,13 +54,13 @@ PEERS = {
 
 
 def python_of(name: str) -> Path:
-    """The interpreter of a peer's environment; raises `Skip` with the reason where it cannot be made."""
+    """The interpreter of a peer's environment; raises `Skip` with the reason if it cannot be created."""
     peer, venv = PEERS[name], VENVS / name
     python, ready = venv / "bin/python", venv / ".ready"
     wanted = "\n".join([*([TORCH] if peer.torch else []), *peer.requirements, *peer.alone])
     if ready.exists() and ready.read_text() == wanted:
         return python
-    print(f"making the environment of {peer.title} in {venv}")
+    print(f"creating the environment of {peer.title} in {venv}")
     _run(name, sys.executable, "-m", "venv", "--clear", venv)
     constraints = venv / "constraints.txt"
     constraints.write_text(f"{TORCH}\n")

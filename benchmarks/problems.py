@@ -1,6 +1,6 @@
-"""The filter workloads: n trained clients, m filtering samples, and how filfl judges a set of them."""
+"""The filter workloads: n trained clients, m filtering samples, and filfl's reward of a set of clients."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from filfl.clients import Failure, Update
 from filfl.cores import num_cores
 from filfl.evaluation import Samples, cross_entropy
-from filfl.filtering import FILTERS, LocalSearch
+from filfl.filtering import FILTERS, Filtering, LocalSearch
 from filfl.filtering.verify import verified
 from filfl.models.cnn import LeafCNN, SmallCNN
 from filfl.models.lstm import LSTM
@@ -30,7 +31,7 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class Case:
-    """Which network, how many clients and filtering samples."""
+    """The network, the number of clients and the number of filtering samples."""
 
     model: str
     n: int
@@ -77,33 +78,44 @@ class Problem:
         return list(range(len(self.stack)))
 
     def reward(self) -> CountedReward:
-        """filfl's reward over sets of these clients: that of their averaged weights."""
+        """filfl's reward of a set of these clients: that of their averaged weights."""
         reward = make_reward(FilterOptions(), self.inference, self.V, cross_entropy)
         return reward(dict(enumerate(self.stack)), self.w_t, None)
 
     def dgf(self) -> dict[str, Any]:
-        """Exact deterministic greedy filtering, with everything that a filter round does for it."""
+        """Exact deterministic greedy filtering, with all the work that a filter round does for it."""
         with one_thread():
             R = self.reward()
-            kept = FILTERS["dgf"]()(self.clients, R, np.random.default_rng(0)).kept
+            kept = found_sets(FILTERS["dgf"]()(self.clients, R, np.random.default_rng(0)))[0]
             return {"kept": sorted(kept), "evaluations": R.evaluations}
 
     def local_search(self, verify: int = 1) -> dict[str, Any]:
-        """Local search on the ensemble reward; what it finds is verified by true rewards, against keeping all."""
+        """Local search on the ensemble reward; true rewards then compare what it finds with keeping all clients."""
         options = FilterOptions(method=LocalSearch(), reward="ensemble", verify=verify)
         with one_thread():
             R = self.reward()
-            surrogate = make_surrogate(options, self.inference, self.V, cross_entropy)(
-                dict(enumerate(self.stack)), self.w_t
-            )
-            found = FILTERS["local-search"]()(self.clients, surrogate, np.random.default_rng(0))
-            sets = [frozenset(kept) for kept in (found.kept, *found.runners_up)]
-            kept = verified(sets, self.clients, R, verify)
+            make = make_surrogate(options, self.inference, self.V, cross_entropy)
+            assert make is not None
+            surrogate = make(dict(enumerate(self.stack)), self.w_t)
+            found = LocalSearch()(self.clients, surrogate, np.random.default_rng(0))
+            kept = verified(found_sets(found), self.clients, R, verify)
             return {"kept": sorted(kept), "evaluations": surrogate.evaluations, "verifications": R.evaluations}
 
 
+def found_sets(filtering: Filtering) -> list[frozenset[int]]:
+    """The set that a filter kept, then its runners-up."""
+    sets = (filtering.kept, *filtering.runners_up)
+    return [frozenset(k for k in found if isinstance(k, int)) for found in sets]
+
+
+def uploads(answers: Mapping[int, Update | Failure]) -> dict[int, Weights]:
+    """The weights of the clients that trained."""
+    updates = {k: answer.weights for k, answer in answers.items() if isinstance(answer, Update)}
+    return {k: weights for k, weights in updates.items() if isinstance(weights, Weights)}
+
+
 def problem(case: Case, steps: int = 4, batch: int = 20) -> Problem:
-    """Every client takes a few steps on data of its own; every third one's labels are noise, so that sets differ."""
+    """Every client takes a few steps on its own data. Every third client has random labels, so that sets differ."""
     keep_freed_memory()  # as a run does
     rng = np.random.default_rng((case.seed, case.n, 7))
     draw = _samples(case)
@@ -127,7 +139,7 @@ def problem(case: Case, steps: int = 4, batch: int = 20) -> Problem:
 
 
 def _samples(case: Case) -> Callable[[np.random.Generator, int], tuple[Tensor, Tensor]]:
-    """Draws samples that can be learned: a pattern a class under noise; in text, the last token says the class."""
+    """A function that draws learnable samples: one noisy pattern per class; in text, the last token is the class."""
     patterns = class_patterns(case.classes, case.shape, case.seed)
 
     scale = np.float32(0.2 if case.model == "mlp" else 0.5)

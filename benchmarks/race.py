@@ -1,4 +1,7 @@
-"""Contenders side by side: each in its own process, all asked in turn, round by round, so that noise hits all alike."""
+"""Run contenders side by side, each in its own process.
+
+They alternate round by round, so that noise affects all of them equally.
+"""
 
 import json
 import os
@@ -15,16 +18,16 @@ from typing import Any
 from peers import HERE, PEERS, Skip, python_of
 
 PATIENCE = 1800.0
-"""Seconds after which a contender that does not answer is given up."""
+"""Seconds after which a contender that does not answer is stopped."""
 Result = dict[str, Any]
 
 
 class Contender:
-    """A running contender."""
+    """The process of a contender."""
 
     def __init__(self, python: Path | str, script: str, *arguments: str) -> None:
-        self._stderr, words = tempfile.mkstemp(prefix="contender-")
-        Path(words).unlink()
+        self._stderr, log = tempfile.mkstemp(prefix="contender-")
+        Path(log).unlink()
         self._process = subprocess.Popen(
             [str(python), str(HERE / "contenders" / script), *arguments],
             stdin=subprocess.PIPE,
@@ -42,17 +45,17 @@ class Contender:
 
     def ask(self, what: str) -> Result:
         assert self._process.stdin
-        with suppress(BrokenPipeError):  # the answer, or its absence, says why
+        with suppress(BrokenPipeError):  # `answer` reports why
             self._process.stdin.write(f"{what}\n".encode())
         return self.answer()
 
     def answer(self) -> Result:
         assert self._process.stdout
         if not select.select([self._process.stdout], [], [], PATIENCE)[0]:
-            raise Skip(f"it did not answer within {PATIENCE:.0f} seconds")
+            raise Skip(f"no answer within {PATIENCE:.0f} seconds")
         line = self._process.stdout.readline()
         if not line:
-            raise Skip(f"it ended early: {self._last_words()}")
+            raise Skip(f"ended early: {self._last_line()}")
         answer: Result = json.loads(line)
         return answer
 
@@ -68,18 +71,18 @@ class Contender:
         self._process.stdout.close()
         os.close(self._stderr)
 
-    def _last_words(self) -> str:
+    def _last_line(self) -> str:
         end = os.fstat(self._stderr).st_size
         text = os.pread(self._stderr, 10_000, max(0, end - 10_000)).decode(errors="replace")
         lines = [line for line in text.splitlines() if line.strip()]
-        return lines[-1].strip()[:200] if lines else "it said nothing"
+        return lines[-1].strip()[:200] if lines else "no output"
 
 
 Starts = Mapping[str, Callable[[], Contender]]
 
 
 def race(starts: Starts, rounds: int, warm_up: int, say: Callable[[str], None]) -> dict[str, Result]:
-    """Start all contenders, ask each for one round in turn, and stop them; what fails is said and left out."""
+    """Start all contenders, ask them for one round in turn, and stop them. One that fails is reported and left out."""
     running: dict[str, Contender] = {}
     results: dict[str, Result] = {}
 
@@ -97,7 +100,8 @@ def race(starts: Starts, rounds: int, warm_up: int, say: Callable[[str], None]) 
             except Skip as reason:
                 give_up(name, reason)
         for t in range(warm_up + rounds):
-            for name in sorted(running, reverse=bool(t % 2)):  # there and back: nobody always comes after the same one
+            # The order alternates, so that no contender always follows the same one.
+            for name in sorted(running, reverse=bool(t % 2)):
                 try:
                     running[name].rounds.append(running[name].ask("round"))
                 except Skip as reason:
@@ -123,7 +127,7 @@ def race(starts: Starts, rounds: int, warm_up: int, say: Callable[[str], None]) 
 
 
 def training_contenders(workload: str, modes: Sequence[str], peers: Sequence[str], cores: int) -> Starts:
-    """Who trains: the bare loop with one thread and with all, ours, and the peers."""
+    """The training contenders: the bare loop with one thread and with all, filfl, and the peers."""
 
     def of(script: str, *arguments: str) -> Callable[[], Contender]:
         return lambda: Contender(sys.executable, script, workload, *arguments)

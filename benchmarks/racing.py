@@ -1,6 +1,6 @@
-"""Racing: DGF that reads the filtering set in chunks, and ends a step as soon as the sign of a - b is certain enough.
+"""Racing: DGF that reads the filtering set in chunks and ends a step once the sign of a - b is certain enough.
 
-An experiment of the filter study, to see what it saves and what it costs; filfl itself has no such filter.
+An experiment of the filter study, to measure what it saves and what it costs. filfl itself has no such filter.
 """
 
 import math
@@ -16,10 +16,10 @@ Losses = Callable[[frozenset[int], int], NDArray[np.float64]]
 
 
 def raced_dgf(clients: Sequence[int], losses: Losses, chunks: int, z: float) -> tuple[frozenset[int], float]:
-    """The clients kept, and the passes over V that it took.
+    """The kept clients, and the number of passes over V.
 
     a - b is the mean over the samples of (l_X - l_(X+u)) - (l_Y - l_(Y-u)). A step ends when that mean lies z standard
-    errors away from 0, or when V is read. Chunks are read of those sets alone that are compared, once each.
+    errors away from 0, or when all of V has been read. Chunks are read once, and only for the sets that are compared.
     """
     read: dict[tuple[frozenset[int], int], NDArray[np.float64]] = {}
 

@@ -1,7 +1,8 @@
-"""How large the report of a large comparison is, and how fast: 500 rounds x 200 clients x 9 runs.
+"""Size and speed of the report of a large comparison: 500 rounds x 200 clients x 9 runs.
 
-Seconds to make it, its size, and, where there is a chromium and Playwright, how long the page takes until it is drawn,
-to hide an arm, to sort the clients (which draws their map anew), and to show another run.
+It measures the seconds to render the report and its size. If chromium and Playwright are installed, it also measures
+the seconds until the page is drawn, to hide an arm, to sort the clients (which redraws their map), and to show another
+run.
 """
 
 import argparse
@@ -24,14 +25,14 @@ CLICKS = {
 
 
 def measure(folder: Path, size: Size) -> dict[str, Any]:
-    """Write the comparison and its report into a folder; what that took."""
+    """Write the comparison and its report into a folder, and measure it."""
     write_comparison(folder / "comparison", size)
     began = time.perf_counter()
     page = render(report_data(collect([folder / "comparison"], read_stored)))
     seconds = time.perf_counter() - began
     path = folder / "report.html"
     path.write_text(page, encoding="utf-8")
-    return {"seconds to make it": seconds, "megabytes": path.stat().st_size / 1e6, **in_browser(path)}
+    return {"seconds to render": seconds, "megabytes": path.stat().st_size / 1e6, **in_browser(path)}
 
 
 def in_browser(path: Path) -> dict[str, float]:
@@ -47,7 +48,7 @@ def in_browser(path: Path) -> dict[str, float]:
         page = browser.new_page()
         began = time.perf_counter()
         page.goto(path.resolve().as_uri())
-        found = {"seconds until it is drawn": time.perf_counter() - began}
+        found = {"seconds until drawn": time.perf_counter() - began}
         for what, script in CLICKS.items():
             spent = page.evaluate(
                 f"() => new Promise(done => {{ const t = performance.now(); {script}; "
@@ -63,7 +64,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=500)
     parser.add_argument("--clients", type=int, default=200)
     parser.add_argument("--period", type=int, default=5)
-    parser.add_argument("--keep", type=Path, help="write into this folder, and leave it there")
+    parser.add_argument("--keep", type=Path, help="write to this folder and keep it")
     given = parser.parse_args()
     size = Size(rounds=given.rounds, clients=given.clients, available=given.clients // 2, period=given.period)
     with tempfile.TemporaryDirectory() as temporary:

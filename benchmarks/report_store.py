@@ -1,7 +1,6 @@
-"""A comparison that nobody ran: run directories of any size, to see what a report makes of them."""
+"""Synthetic run directories of any size, to measure reports with."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ NOISY = 0.3
 
 @dataclass(frozen=True)
 class Size:
-    """How large the runs are."""
+    """The size of the runs."""
 
     seeds: int = 3
     rounds: int = 500
@@ -34,7 +33,7 @@ class Size:
 
 
 def write_comparison(place: Path, size: Size) -> Path:
-    """A finished comparison of three arms, as `filfl compare` leaves one."""
+    """Write a finished comparison of three arms, as `filfl compare` does."""
     for arm, filter_name in ARMS.items():
         for seed in range(size.seeds):
             write_run(place / arm / f"seed-{seed}", arm, filter_name, seed, size)
@@ -44,7 +43,7 @@ def write_comparison(place: Path, size: Size) -> Path:
 
 
 def write_run(place: Path, arm: str, filter_name: str, seed: int, size: Size) -> Path:
-    """A finished run; the accuracy of an arm that filters comes to more."""
+    """Write a finished run; an arm with a filter reaches a higher accuracy."""
     place.mkdir(parents=True)
     table = {
         "name": arm,
@@ -74,7 +73,7 @@ def _data(clients: int, seed: int) -> FederatedData:
     return FederatedData.from_arrays(np.zeros((len(owners), 1)), labels, owners).with_random_labels(NOISY, seed)
 
 
-def _records(config: Config, clients: Registered, rng: np.random.Generator, size: Size) -> list[Mapping[str, Any]]:
+def _records(config: Config, clients: Registered, rng: np.random.Generator, size: Size) -> list[dict[str, Any]]:
     filters = config.filter.name != "none"
     ceiling = (0.9 if filters else 0.8) + 0.01 * rng.standard_normal()
     kept: list[int] = []
@@ -102,7 +101,7 @@ def _records(config: Config, clients: Registered, rng: np.random.Generator, size
             filtered=here if filters else None,
             num_filtered=len(here),
             selected=selected,
-            refused={str(selected[0]): "its weights are not finite"} if t % 50 == 0 else {},
+            refused={selected[0]: "its weights are not finite"} if t % 50 == 0 else {},
             notes=[],
             train_loss=float(2.3 - 2 * accuracy),
             reward_all=7.5 if did_filter else None,

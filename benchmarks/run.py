@@ -1,9 +1,9 @@
-"""Every benchmark: workloads against the bare loop and the peers, filters, limits, scaling. `make bench`.
+"""Run every benchmark (`make bench`): training against the bare loop and the peers, filters, limits, scaling.
 
-It writes benchmarks/results/bench.json, docs/images/performance.png and docs/performance.md. With --quick everything
-is small and goes to benchmarks/results/quick instead: it shows that all runs, and its times mean nothing. With --only,
-the other sections of the stored figures stay as they are; --only none makes the page and the picture anew. All of it
-takes about half an hour on 2 idle cores, and a few minutes more the first time, for the environments of the peers.
+It writes benchmarks/results/bench.json, docs/images/performance.png and docs/performance.md. --quick runs everything in
+small and writes to benchmarks/results/quick; it checks that everything works, and its times mean nothing. --only runs
+some sections and keeps the stored figures of the others; --only none renders the page and the picture again. Everything
+takes about half an hour on 2 idle cores. The first time takes a few minutes more, to create the environments of peers.
 """
 
 import argparse
@@ -83,14 +83,14 @@ def _arguments() -> argparse.Namespace:
         def read(text: str) -> list[str]:
             names = {"all": list(allowed), "none": []}.get(text, text.split(","))
             if unknown := [name for name in names if name not in allowed]:
-                raise argparse.ArgumentTypeError(f"{unknown[0]} is none of {', '.join(allowed)}")
+                raise argparse.ArgumentTypeError(f"must be among {', '.join(allowed)} (got {unknown[0]})")
             return names
 
         return read
 
     modes = ("auto", "serial", "vectorized", "processes")
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="a few rounds of everything, to see that it runs")
+    parser.add_argument("--quick", action="store_true", help="a few rounds of everything, to check that it works")
     parser.add_argument("--only", type=listed(SECTIONS), default=SECTIONS, help=f"some of {','.join(SECTIONS)}")
     parser.add_argument("--peers", type=listed(tuple(PEERS)), default=tuple(PEERS), help="all, none, or names")
     parser.add_argument("--modes", type=listed(modes), default=("auto", "serial"), help=f"some of {','.join(modes)}")
@@ -102,8 +102,8 @@ def _train(name: str, given: argparse.Namespace, cores: int) -> dict[str, Result
     rounds, warm_up = (2, 1) if given.quick else (ROUNDS[name], 3)
     contenders = training_contenders(name, given.modes, given.peers, cores)
     if name == "W2-6":
-        # It asks how busy the cores are in a round. What others run in the background would take part of them, and what
-        # the system took away from sleeping processes would be waited for.
+        # This workload measures how busy the cores are. Other contenders in the background would use part of them, and
+        # their memory would push out that of this one.
         contenders = {"filfl": contenders["filfl"]}
     found = race(contenders, rounds, warm_up, say)
     workload = workloads.WORKLOADS[name]
@@ -111,7 +111,7 @@ def _train(name: str, given: argparse.Namespace, cores: int) -> dict[str, Result
         work = [result.get("steps"), result.get("seen")]
         expected = [workload.steps * (rounds + warm_up), workload.seen * (rounds + warm_up)]
         if "skipped" not in result and work != expected:
-            found[who] = {"skipped": f"it took {work} steps and samples instead of {expected}"}
+            found[who] = {"skipped": f"{work} steps and samples instead of {expected}"}
     return found
 
 
@@ -132,13 +132,13 @@ def _filter(name: str, quick: bool) -> dict[str, Result]:
 
     starts = {who: of(*arguments) for who, arguments in contenders.items()}
     rounds = 1 if quick else FILTERINGS[name]
-    if name.startswith("cnn"):  # one at a time: gigabytes each
+    if name.startswith("cnn"):  # one at a time, since each needs gigabytes
         return {who: race({who: start}, rounds, 0, say)[who] for who, start in starts.items()}
     return race(starts, rounds, 1, say)
 
 
 def alone(call: str, module: str) -> dict[str, Any]:
-    """A measurement in a process of its own."""
+    """Run a measurement in a process of its own."""
     code = f"import json, {module}; print(json.dumps({call}))"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE), os.getenv("PYTHONPATH")]))}
     done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True, env=environment)
@@ -161,7 +161,7 @@ def machine() -> dict[str, Any]:
 
 
 def show(results: Results) -> None:
-    """The ratios and the bar, on the terminal."""
+    """Print the ratios and the targets."""
     for section in ("training", "filters"):
         for name, part in in_order(results, section).items():
             table = Table(title=workloads.TITLES[section][name], title_justify="left")
@@ -175,7 +175,7 @@ def show(results: Results) -> None:
                 took, speed, peak = seconds(result), base / seconds(result), result["peak_bytes"] / 1e6
                 table.add_row(who, f"{took:.4f}", f"{speed:.2f} x", f"{cpu_seconds(result):.4f}", f"{peak:.0f}")
             console.print(table)
-    table = Table("", "asked for", "measured", "", title="The bar", title_justify="left")
+    table = Table("", "asked for", "measured", "", title="Targets", title_justify="left")
     for bar in bars(results):
         word = {True: "[green]met", False: "[red]not met", None: "not measured"}[bar.met]
         table.add_row(bar.what, bar.asked, "" if bar.measured is None else f"{bar.measured:.3g}", word)

@@ -1,9 +1,9 @@
-"""What a round costs when many more clients are registered than take part.
+"""The cost of a round when many more clients are registered than take part.
 
-W3's shape: MLP 784-64-10, 100 clients a round, 20 samples each, 1 epoch, batch 10, no filter; N = 10^4 and 10^6. The
-samples lie in memory-mapped files (15.7 GB for 10^6 clients; they are sparse, all zeros, and take no room on the
-disk). Seconds come from rounds that alternate between the two in one process; memory from a process of its own for
-each, as its peak without the pages of the data that are mapped in. The ratios are what counts.
+The workload has the shape of W3: MLP 784-64-10, 100 clients per round, 20 samples each, 1 epoch, batch 10, no filter;
+N = 10^4 and 10^6. The samples are in memory-mapped files (15.7 GB for 10^6 clients; they are sparse, all zeros, and
+take no disk space). Seconds are measured in one process, in rounds that alternate between the two. Memory is the peak
+of a separate process for each, without the mapped pages of the data. Only the ratios matter.
 """
 
 import argparse
@@ -30,12 +30,12 @@ from filfl.models.mlp import MLP
 FEW, MANY = 10**4, 10**6
 K, SAMPLES, BATCH, LR = 100, 20, 10, 0.1
 MOST_SECONDS, MOST_MEMORY = 1.2, 1.5
-"""The ratios of many to few that are wanted."""
+"""The target ratios of many clients to few."""
 CONFIG = {"selection": {"k": K}, "training": {"epochs": 1, "batch": BATCH, "lr": LR}}
 
 
 def problem(num_clients: int, folder: Path) -> FederatedData:
-    """Data as `FederatedData.save` writes it, but for its samples, which are zeros that nobody wrote."""
+    """Data as written by `FederatedData.save`, except for its samples, which are the zeros of a sparse file."""
     nobody = np.zeros((1, 784), dtype=np.uint8)
     small = FederatedData.from_arrays(nobody, [9], [0], test=(nobody, [0]), filtering=(nobody, [0]), validation=0.0)
     small.save(folder)
@@ -56,7 +56,7 @@ def problem(num_clients: int, folder: Path) -> FederatedData:
 
 @contextmanager
 def registered(num_clients: int, folder: Path) -> Iterator[Callable[[], float]]:
-    """The seconds of the next round, with the executor that a run of this shape has."""
+    """A function that runs the next round and returns its seconds, with the executor of a run of this shape."""
     data = problem(num_clients, folder / str(num_clients))
     make = partial(MLP().build, data.sample_shape, data.classes)
     with federation(CONFIG, data, make) as simulation:
@@ -65,14 +65,14 @@ def registered(num_clients: int, folder: Path) -> Iterator[Callable[[], float]]:
             start = time.perf_counter()
             record = simulation.round()
             seconds = time.perf_counter() - start
-            assert len(record.selected) == K and not record.refused, "not everybody trained"
+            assert len(record.selected) == K and not record.refused, "not every client trained"
             return seconds
 
         yield round
 
 
-def seconds_a_round(rounds: int) -> dict[int, float]:
-    """The median seconds of alternating rounds, by the number of clients."""
+def seconds_per_round(rounds: int) -> dict[int, float]:
+    """The median seconds per round, by the number of clients. The rounds alternate."""
     seconds: dict[int, list[float]] = {FEW: [], MANY: []}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -80,7 +80,7 @@ def seconds_a_round(rounds: int) -> dict[int, float]:
         for t in range(rounds + 3):
             for n, run in runs.items():
                 took = run()
-                if t >= 3:  # the first ones warm up
+                if t >= 3:  # the first rounds are for warm-up
                     seconds[n].append(took)
     return {n: statistics.median(values) for n, values in seconds.items()}
 
@@ -95,11 +95,11 @@ def peak_megabytes(num_clients: int, rounds: int) -> float:
 
 
 def _mapped_megabytes(folder: str) -> float:
-    """How much of the files in this folder is in this process's memory, where the system says so (Linux)."""
+    """Megabytes of the files in this folder that are in the memory of this process (0 where there is no /proc)."""
     smaps, kilobytes, ours = Path("/proc/self/smaps"), 0, False
     for line in smaps.read_text().splitlines() if smaps.exists() else []:
         first, *rest = line.split()
-        if not first.endswith(":"):  # the head of a mapping: its addresses, ..., its file
+        if not first.endswith(":"):  # the first line of a mapping: addresses, ..., file
             ours = bool(rest) and rest[-1].startswith(folder)
         elif first == "Rss:" and ours:
             kilobytes += int(rest[0])
@@ -112,7 +112,7 @@ def measure(rounds: int = 30) -> dict[str, Any]:
     for n in (FEW, MANY):
         with multiprocessing.get_context("spawn").Pool(1) as alone:
             memory[n] = alone.apply(peak_megabytes, (n, rounds))
-    seconds = seconds_a_round(rounds)  # last: the peak of a new process starts at that of the one that starts it
+    seconds = seconds_per_round(rounds)  # last, because a new process inherits the peak of its parent
     return {
         "clients": [FEW, MANY],
         "seconds": [seconds[FEW], seconds[MANY]],
@@ -125,15 +125,15 @@ def measure(rounds: int = 30) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--json", type=Path, help="write the figures to this file, too")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
     given = parser.parse_args()
     found = measure(given.rounds)
-    print(f"{K} clients a round, median of {given.rounds} rounds, one thread:")
-    print("  registered   seconds a round   peak MB without data")
+    print(f"{K} clients per round, median of {given.rounds} rounds, one thread:")
+    print("  registered   seconds per round   peak MB without data")
     for n, seconds, megabytes in zip(found["clients"], found["seconds"], found["megabytes"], strict=True):
-        print(f"  {n:10,d}   {seconds:15.4f}   {megabytes:20.0f}")
-    print(f"  {'ratio':>10s}   {found['seconds_ratio']:15.2f}   {found['megabytes_ratio']:20.2f}")
-    print(f"  {'wanted':>10s}   {MOST_SECONDS:15.2f}   {MOST_MEMORY:20.2f}")
+        print(f"  {n:10,d}   {seconds:17.4f}   {megabytes:20.0f}")
+    print(f"  {'ratio':>10s}   {found['seconds_ratio']:17.2f}   {found['megabytes_ratio']:20.2f}")
+    print(f"  {'target':>10s}   {MOST_SECONDS:17.2f}   {MOST_MEMORY:20.2f}")
     if given.json:
         given.json.write_text(json.dumps(found, indent=2) + "\n")
 

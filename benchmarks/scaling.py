@@ -1,4 +1,4 @@
-"""Seconds against the sizes: n and m of a filtering; K, N and workers of a round."""
+"""Seconds as a function of size: n and m of a filtering; K, N and workers of a round."""
 
 import os
 import time
@@ -16,7 +16,7 @@ from problems import Case, problem
 
 
 def measure(quick: bool) -> dict[str, Any]:
-    """{curve: {"x": what it is drawn against, "points": [[size, median seconds], ...]}}"""
+    """{curve: {"x": name of the size, "points": [[size, median seconds], ...]}}"""
     repeats = 2 if quick else 7
     few = 2 if quick else None
 
@@ -56,7 +56,7 @@ def measure(quick: bool) -> dict[str, Any]:
 def _rounds(
     shape: tuple[int, ...], classes: int, model: Any, N: int, K: int, execution: dict[str, Any], repeats: int
 ) -> float:
-    """The median seconds of a round: 10 samples a client, 1 epoch, batch 5."""
+    """The median seconds of a round: 10 samples per client, 1 epoch, batch 5."""
     rng = np.random.default_rng(0)
     x = 0.1 * rng.standard_normal((N * 10, *shape), dtype=np.float32)
     y = np.arange(N * 10) % classes

@@ -1,6 +1,6 @@
-"""The training workloads: what is trained, on how many clients, with which data. Numpy alone, for every environment.
+"""The training workloads: model, clients and data. They need only NumPy, so that they work in every environment.
 
-All contenders get the same numbers: `samples(workload, k)` of a client, and the initial weights of `initial`.
+All contenders get the same data, `samples(workload, k)` of client k, and the same initial weights, `initial`.
 """
 
 import math
@@ -16,14 +16,14 @@ SEED = 0
 
 @dataclass(frozen=True)
 class Workload:
-    """Local SGD on K of N clients a round, without evaluation."""
+    """Local SGD on K of N clients per round, without evaluation."""
 
     model: str
     """mlp: 784-64-10. cnn: LEAF's, 32 and 64 channels, 2,048 hidden, 62 classes."""
     N: int
     K: int
     num_samples: int
-    """of each client"""
+    """Samples of each client."""
     epochs: int
     batch: int
     lr: float
@@ -38,7 +38,7 @@ class Workload:
 
     @property
     def threads(self) -> int:
-        """For contenders that compute with threads: an operation of the MLP is too small to be shared."""
+        """For contenders that use threads: an operation of the MLP is too small to split."""
         return 1 if self.model == "mlp" else len(os.sched_getaffinity(0))
 
     @property
@@ -48,7 +48,7 @@ class Workload:
 
     @property
     def seen(self) -> int:
-        """Samples that go through the model in a round."""
+        """Samples that the model processes in a round."""
         return self.K * self.epochs * self.num_samples
 
 
@@ -58,7 +58,7 @@ WORKLOADS = {
     "W2-6": Workload("cnn", N=190, K=6, num_samples=150, epochs=2, batch=50, lr=0.1),
     "W3": Workload("mlp", N=10_000, K=100, num_samples=20, epochs=1, batch=10, lr=0.1),
 }
-WORKLOADS["tiny"] = replace(WORKLOADS["W1"], N=6, K=3, num_samples=20)  # what the tests run
+WORKLOADS["tiny"] = replace(WORKLOADS["W1"], N=6, K=3, num_samples=20)  # for the tests
 
 TITLES = {
     "training": {
@@ -77,7 +77,7 @@ TITLES = {
 
 
 def samples(workload: Workload, k: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """The data of client k: a pattern a class, under noise. Inputs so small that lr 0.1 does not diverge."""
+    """The data of client k: one noisy pattern per class. The inputs are small, so that lr 0.1 does not diverge."""
     patterns = class_patterns(workload.classes, workload.shape, SEED)
     rng = np.random.default_rng((SEED, 1, k))
     y = rng.integers(workload.classes, size=workload.num_samples)
@@ -88,7 +88,7 @@ def samples(workload: Workload, k: int) -> tuple[NDArray[np.float32], NDArray[np
 
 @cache
 def class_patterns(classes: int, shape: tuple[int, ...], seed: int) -> NDArray[np.float32]:
-    """A pattern a class. Those of images have squares of 4 x 4 pixels: finer grains do not come through the pooling."""
+    """One pattern per class. For images it has squares of 4 x 4 pixels, since pooling removes finer details."""
     rng = np.random.default_rng(seed)
     if len(shape) == 1:
         return rng.standard_normal((classes, *shape), dtype=np.float32)
@@ -96,7 +96,7 @@ def class_patterns(classes: int, shape: tuple[int, ...], seed: int) -> NDArray[n
 
 
 def all_samples(workload: Workload) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """The data of all clients, one after the other."""
+    """The data of all clients, in the order of the clients."""
     n = workload.num_samples
     x = np.empty((workload.N * n, *workload.shape), dtype=np.float32)
     y = np.empty(workload.N * n, dtype=np.int64)
@@ -106,7 +106,7 @@ def all_samples(workload: Workload) -> tuple[NDArray[np.float32], NDArray[np.int
 
 
 def probe(workload: Workload) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Samples on which the final models of the contenders are compared: the first clients'."""
+    """Samples on which the final models of the contenders are compared: those of the first clients."""
     parts = [samples(workload, k) for k in range(3)]
     return np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts])
 
@@ -128,5 +128,6 @@ def initial(workload: Workload) -> list[NDArray[np.float32]]:
 
 
 def cohort(workload: Workload, t: int) -> list[int]:
-    """The clients of round t, for contenders that let one choose."""
-    return np.sort(np.random.default_rng((SEED, 3, t)).choice(workload.N, workload.K, replace=False)).tolist()
+    """The clients of round t, for contenders that take a list of clients."""
+    rng = np.random.default_rng((SEED, 3, t))
+    return [int(k) for k in np.sort(rng.choice(workload.N, workload.K, replace=False))]

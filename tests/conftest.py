@@ -1,4 +1,4 @@
-"""What the tests share: a small federated problem that trains in a blink."""
+"""Shared fixtures: a small federated problem that trains in a fraction of a second."""
 
 import os
 import signal
@@ -9,13 +9,16 @@ from typing import Any
 import hypothesis
 import numpy as np
 import pytest
+import torch
 
 from filfl import FederatedData
 from filfl.simulation.setup import one_thread
 
-# The machine that runs the tests may be busy: no deadline, and the same examples every time.
+# The machine may be busy, so there is no deadline. "filfl" tries the same 100 examples every time, "more" tries 500 new
+# ones. A test that sets its own number takes a fraction of `settings.default.max_examples`.
 hypothesis.settings.register_profile("filfl", deadline=None, derandomize=True)
-hypothesis.settings.load_profile("filfl")
+hypothesis.settings.register_profile("more", deadline=None, derandomize=False, print_blob=True, max_examples=500)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "filfl"))
 
 # A shell starts background jobs with SIGINT ignored. Child processes inherit that, and tests that send SIGINT would
 # hang.
@@ -52,12 +55,22 @@ def blobs() -> FederatedData:
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """The environment of a subprocess: ours, without colours, at home in a temporary folder."""
+    """The environment of a subprocess: that of the tests, without colours, with a temporary home folder."""
     return {**os.environ, "NO_COLOR": "1", "COLUMNS": "120", "TERM": "dumb", "HOME": str(tmp_path)}
 
 
 @pytest.fixture
 def single_thread() -> Iterator[None]:
-    """For small networks: a second thread costs more than it brings."""
+    """One thread of torch: for small networks a second one costs more than it saves."""
     with one_thread():
         yield
+
+
+@pytest.fixture(autouse=True)
+def number_of_threads_is_restored() -> Iterator[None]:
+    """A test that leaves torch with another number of threads would change the tests after it."""
+    before = torch.get_num_threads()
+    yield
+    after = torch.get_num_threads()
+    torch.set_num_threads(before)
+    assert after == before, f"the test left torch with {after} threads instead of {before}"

@@ -31,7 +31,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-@settings(max_examples=25)
+@settings(max_examples=settings.default.max_examples // 4)
 @given(
     st.lists(st.integers(1, 5), min_size=1, max_size=6),
     st.sampled_from([np.float32, np.uint8, np.int8]),

@@ -64,8 +64,14 @@ def test_example_counts_that_make_no_sense(count) -> None:
         Update({1: torch.ones(1)}, 5, 0.1),
     ],
 )
-def test_whatever_a_client_sends_it_costs_only_itself(update) -> None:
-    assert refusal(update)
+def test_an_unusable_update_affects_no_other_client(update) -> None:
+    first, last = Update(weights(1, 2, 3), 5, 0.1), Update(weights(4, 5, 6), 6, 0.2)
+    admitted, refused = guard({1: first, 7: update, 9: last}, LAYOUT, CPU)
+    assert list(refused) == [7] and refused[7]
+    assert {k: (each.weights.vector.tolist(), each.num_examples) for k, each in admitted.items()} == {
+        1: ([1, 2, 3], 5),
+        9: ([4, 5, 6], 6),
+    }
 
 
 def test_counts_may_be_any_kind_of_integer() -> None:

@@ -157,4 +157,4 @@ def test_a_small_resnet_learns_in_federated_rounds() -> None:
     data = filfl.FederatedData.from_arrays(x, y, np.arange(240) % 7 % 6)
     options = {"model.name": "small-resnet", "model.width": 4, "training.epochs": 5, "training.lr": 0.05}
     result = filfl.simulate({"rounds": 5, "selection.k": 3, **options}, data)
-    assert result.accuracy[-1] == 1.0 and not any(record["refused"] for record in result.records)
+    assert result.accuracy[-1] > 0.95 and not any(record["refused"] for record in result.records)

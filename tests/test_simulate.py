@@ -3,6 +3,7 @@
 import gzip
 import json
 from collections.abc import Sequence
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from torch import nn
 
 import filfl
+from filfl.config import Config
 from filfl.data.partition import PARTITIONS
 from filfl.errors import PluginError
 from filfl.filtering.when import WHEN
@@ -176,8 +178,34 @@ EVERY_KEY = {
     "aggregation.name": "by-examples",
     "attack.name": "sign-flip",
     "evaluate.every": 2,
+    "rounds": 4,
+    "data.shards": 3,
+    "training.factor": 0.4,
+    "training.every": 2,
+    "training.beta": 0.5,
+    "availability.mean": 0.9,
+    "availability.amplitude": 0.1,
+    "availability.period": 3,
+    "availability.sigma": 2.0,
+    "selection.d": 4,
+    "selection.of": "updates",
+    "algorithm.mu": 2.0,
+    "attack.share": 0.9,
+    "attack.factor": 3.0,
 }
-CHANGED_WITH = {
+STEP = {"training.schedule": "step", "training.factor": 0.5, "training.every": 1}
+CHANGED_WITH: dict[str, dict[str, Any]] = {
+    "data.shards": {"data.partition": "shards"},
+    "training.factor": STEP,
+    "training.every": STEP,
+    "training.beta": {"training.schedule": "inverse", "training.beta": 0.1},
+    **{f"availability.{option}": {"availability.name": "diurnal"} for option in ("mean", "amplitude", "period")},
+    "availability.sigma": {"availability.name": "lognormal"},
+    "selection.d": {"selection.name": "power-of-choice", "selection.k": 3},
+    "selection.of": {"selection.name": "divfl"},
+    "algorithm.mu": {"algorithm.name": "fedprox", "algorithm.mu": 1.0},
+    "attack.share": {"attack.name": "sign-flip", "attack.share": 0.5},
+    "attack.factor": {"attack.name": "scaled", "attack.share": 0.5},
     "filter.when": {"filter.period": 3},
     "algorithm.name": {"algorithm.mu": 1.0},
     "attack.name": {"attack.share": 0.5},
@@ -192,10 +220,27 @@ CHANGED_WITH = {
 }
 
 
+NOT_IN_RECORDS = {"name", "checkpoint.every", "checkpoint.keep", "execution.device", "execution.memory"}
+NOT_IN_RECORDS |= {"execution.mode", "execution.half", "execution.workers"}
+"""Keys that do not change the records of a run."""
+TESTED_ELSEWHERE = {
+    *("data.name", "model.name", "availability.name", "training.schedule"),  # by other tests of this file
+    *("filter.path", "data.path", "data.classes", "data.image", "data.most", "data.min_chars", "data.text"),
+    *("data.beta", "data.iid", "data.features", "data.samples", "data.heterogeneity", "data.noise"),
+    *("data.dataset", "data.subset", "data.by", "data.partitioner", "data.arguments", "data.x", "data.y"),
+    *("data.split", "data.test_split"),  # by the tests of each dataset
+    *("model.layers", "model.embedding", "model.tokens", "model.channels", "model.width", "model.blocks"),
+    "aggregation.strategy",  # by the tests on Flower
+}
+
+
 @pytest.mark.parametrize("key", EVERY_KEY)
 def test_every_key_reaches_the_run(key: str) -> None:
-    # The options of a plug-in come with its name.
-    base = BASE if key.endswith(".name") else {**BASE, **CHANGED_WITH.get(key, {})}
+    # The options of a plug-in come with its name, and replace those of another plug-in.
+    section, changes = key.partition(".")[0], CHANGED_WITH.get(key, {})
+    others = f"{section}." if f"{section}.name" in changes else "nothing"
+    base = {name: value for name, value in BASE.items() if not name.startswith(others)}
+    base |= {} if key.endswith(".name") else changes
     plain = filfl.simulate(base).records
     changed = filfl.simulate({**base, **CHANGED_WITH.get(key, {}), key: EVERY_KEY[key]}).records
     assert plain != changed
@@ -215,13 +260,14 @@ def test_a_schedule_begins_as_the_constant_step_size_and_then_differs(schedule: 
 
 
 def test_no_key_is_forgotten() -> None:
-    from filfl.config import Config
-
-    table = Config().table()
-    keys = {f"{section}.{key}" for section, options in table.items() if isinstance(options, dict) for key in options}
-    silent = {"data.shards", "checkpoint.every", "checkpoint.keep", "execution.mode"}
-    silent |= {"execution.device", "training.schedule", "data.name", "model.name", "availability.name"}
-    assert keys - silent <= EVERY_KEY.keys()
+    keys = set()
+    for section in fields(config := Config()):
+        options = getattr(config, section.name)
+        keys |= {f"{section.name}.{f.name}" for f in fields(options)} if is_dataclass(options) else {section.name}
+    for name, registry in REGISTRIES.items():
+        keys |= {f"{name}.{f.name}" for plugin in registry.values() for f in fields(plugin)} | {f"{name}.name"}
+    assert {"filter.cap", "filter.path", "selection.d"} <= keys, "also keys that are None by default"
+    assert keys == EVERY_KEY.keys() | NOT_IN_RECORDS | TESTED_ELSEWHERE
 
 
 def test_the_federated_objective_needs_no_data_of_the_server(blobs: filfl.FederatedData) -> None:

@@ -16,6 +16,7 @@ from filfl.evaluation import cross_entropy
 from filfl.simulation.serial import SerialClients
 from filfl.simulation.spill import SpillingClients
 from filfl.weights import FlatModel, Weights
+from replay import replay
 
 JOB = Job(seed=1, round=1, algorithm=FedAvg(), epochs=1, steps=None, batch=8, lr=0.1)
 
@@ -60,12 +61,11 @@ def test_what_fits_stays_in_memory(serial: tuple[SerialClients, FlatModel, Weigh
 @pytest.mark.parametrize("mode", ["serial", "vectorized"])
 def test_a_run_with_a_limit_is_the_run_without_one(small: dict[str, Any], mode: str) -> None:
     config = {**small, "execution.mode": mode}
-    free, limited = filfl.simulate(config), filfl.simulate({**config, "execution.memory": 1e-6})
-    for one, other in zip(free.records, limited.records, strict=True):
-        if mode == "serial":
-            assert one == other
-        for key in ("filtered", "selected", "evaluations"):
-            assert one[key] == other[key]
+    free, limit = filfl.simulate(config), {"execution.memory": 1e-6}
+    if mode == "serial":
+        assert filfl.simulate({**config, **limit}).records == free.records
+    else:  # other clients are trained together, and their sums are rounded otherwise
+        replay({**config, **limit}, free.records)
 
 
 def test_no_room_for_the_file_is_said(

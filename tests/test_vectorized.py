@@ -22,6 +22,7 @@ from filfl.simulation.serial import SerialClients
 from filfl.simulation.trial import why_not_batched
 from filfl.simulation.vectorized import VectorizedClients
 from filfl.weights import FlatModel
+from replay import replay
 
 CPU = torch.device("cpu")
 JOB = Job(seed=1, round=2, algorithm=FedAvg(), epochs=2, steps=None, batch=4, lr=0.1)
@@ -71,7 +72,7 @@ def both(data: FederatedData, make: Callable[[], nn.Module], threads: int = 2) -
     return SerialClients(data, model, cross_entropy), VectorizedClients(data, model, cross_entropy, threads), model
 
 
-@settings(max_examples=12)
+@settings(max_examples=settings.default.max_examples // 8)
 @given(
     st.lists(st.integers(2, 15), min_size=1, max_size=12),
     st.integers(1, 9),
@@ -225,21 +226,14 @@ def test_what_can_be_batched_has_no_reason_against_it() -> None:
 
 @pytest.mark.parametrize("selection", ["random", "power-of-choice", "divfl"])
 @pytest.mark.parametrize("filter", ["none", "dgf", "rgf"])
-def test_a_run_chooses_the_same_clients_as_a_serial_one(selection: str, filter: str) -> None:
-    def run(mode: str) -> list[dict]:
-        table = {
-            "rounds": 6,
-            "data.name": "digits",
-            "data.clients": 12,
-            "filter.name": filter,
-            "filter.period": 2,
-            "selection.name": selection,
-            "selection.k": 3,
-            "execution.mode": mode,
-        }
-        return filfl.simulate(table).records
-
-    for one, other in zip(run("serial"), run("vectorized"), strict=True):
-        for key in ("available", "considered", "filtered", "selected", "refused", "evaluations", "uplink_bytes"):
-            assert one[key] == other[key], key
-        assert one["test_loss"] == pytest.approx(other["test_loss"], rel=1e-3)
+def test_decisions_equal_those_of_a_serial_run_up_to_ties(selection: str, filter: str) -> None:
+    config = {
+        "rounds": 6,
+        "data.clients": 12,
+        "filter.name": filter,
+        "filter.period": 2,
+        "selection.name": selection,
+        "selection.k": 3,
+    }
+    serial = filfl.simulate({**config, "execution.mode": "serial"})
+    replay({**config, "execution.mode": "vectorized"}, serial.records)

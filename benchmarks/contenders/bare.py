@@ -1,8 +1,9 @@
-"""The loop that everybody writes first: an optimiser a client, batches by index, then the mean of the state dicts."""
+"""A minimal FedAvg loop: one optimiser per client, batches by index, then the mean of the state dicts."""
 
 import copy
 
-from protocol import WORKLOADS, Turns, arguments
+from protocol import Turns, arguments
+from workloads import WORKLOADS
 
 
 def main() -> None:

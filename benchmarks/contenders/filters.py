@@ -1,6 +1,14 @@
-"""Filters: Algorithm 2 as filfl runs it, and as people write it. One round is one filtering."""
+"""Filters: Algorithm 2 in filfl, and a straightforward implementation of it. One round is one filtering."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from protocol import Turns
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from problems import Problem
 
 
 def main() -> None:
@@ -20,45 +28,46 @@ def main() -> None:
 
     case = with_size(given.case, n=6, m=40) if given.quick else CASES[given.case]
     made = problem(case)
-    runs = {
+    runs: dict[str, Callable[[], dict[str, Any]]] = {
         "naive": partial(naive_dgf, made, given.loader_workers),
         "dgf": made.dgf,
         "local-search": made.local_search,
     }
     run = runs[given.who]
     turns.ready()
-    result, rates = {}, []
+    result: dict[str, Any] = {}
+    rates: list[float] = []
     at_the_peak = case.model == "cnn" and given.who == "dgf"
 
-    def take_the_rate():
-        """What the machine can do just now."""
+    def measure_rate() -> None:
+        """Measure the current speed of the machine."""
         if at_the_peak:
             rates.append(limits.sustained(0.1 if given.quick else 5.0))
 
-    while turns.wait(before=take_the_rate):
+    while turns.wait(before=measure_rate):
         result = run()
         turns.done()
-        take_the_rate()
+        measure_rate()
     if at_the_peak:
         flop = result["evaluations"] * case.m * CNN_FLOP
         result |= {"flop": flop, "matrix_gflops": sum(rates) / len(rates)}
     turns.stop(**result, stack_bytes=made.stack.nbytes)
 
 
-def naive_dgf(made, loader_workers):
-    """The filter as people write it: every set is summed anew from state dicts, and judged batch by batch."""
+def naive_dgf(made: "Problem", loader_workers: int) -> dict[str, Any]:
+    """A straightforward DGF: each set is averaged from state dicts and evaluated batch by batch."""
     import copy
 
     import torch
     from torch.nn import functional
     from torch.utils.data import DataLoader, TensorDataset
 
-    module = _as_people_build_it(made.net.module)
+    module = _with_torch_pooling(made.net.module)
     states = {k: _state_dict(made, row) for k, row in enumerate(made.stack)}
     data = TensorDataset(made.V.x, made.V.y)
     evaluations = 0
 
-    def average(clients):
+    def average(clients: list[int]) -> dict[str, Any]:
         mean = copy.deepcopy(states[clients[0]])
         for name in mean:
             for k in clients[1:]:
@@ -66,7 +75,7 @@ def naive_dgf(made, loader_workers):
             mean[name] = mean[name] / len(clients)
         return mean
 
-    def reward(clients):
+    def reward(clients: list[int]) -> float:
         nonlocal evaluations
         if not clients:
             return 0.0
@@ -79,7 +88,8 @@ def naive_dgf(made, loader_workers):
                 total += functional.cross_entropy(module(x), y, reduction="sum").item()
         return 10 - total / len(data)
 
-    X, Y = [], made.clients
+    X: list[int] = []
+    Y = made.clients
     R_X, R_Y = reward(X), reward(Y)
     for u in made.clients:
         with_u, without_u = sorted([*X, u]), [k for k in Y if k != u]
@@ -91,8 +101,8 @@ def naive_dgf(made, loader_workers):
     return {"kept": X, "evaluations": evaluations}
 
 
-def _as_people_build_it(module):
-    """The network without filfl's own way of pooling."""
+def _with_torch_pooling(module: "nn.Module") -> "nn.Module":
+    """The network with torch's pooling instead of filfl's own."""
     from torch import nn
 
     from filfl.models.cnn import Halve
@@ -102,7 +112,7 @@ def _as_people_build_it(module):
     return nn.Sequential(*(nn.MaxPool2d(2) if isinstance(layer, Halve) else layer for layer in module))
 
 
-def _state_dict(made, row):
+def _state_dict(made: "Problem", row: "Tensor") -> dict[str, Any]:
     from filfl.weights import Weights
 
     return made.net.layout.unflatten(Weights(row, made.w_t.integers))

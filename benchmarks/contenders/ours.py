@@ -1,18 +1,23 @@
-"""filfl: rounds of Algorithm 1 without a filter, on the executor that `execution.mode` names."""
+"""filfl: rounds of Algorithm 1 without a filter, on the executor of `execution.mode`."""
 
-from protocol import WORKLOADS, Turns, arguments
+from typing import TYPE_CHECKING
+
+from protocol import Turns, arguments
+from workloads import WORKLOADS, Workload
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
-def as_in_filfl(workload):
-    """The workload's network as filfl has it, with the same initial weights."""
+def filfl_network(workload: Workload) -> "nn.Module":
+    """The workload's network as filfl builds it, with the same initial weights."""
     from filfl.models.cnn import LeafCNN
     from filfl.models.mlp import MLP
     from torch_models import network
 
-    same = network(workload)
     options = MLP() if workload.model == "mlp" else LeafCNN()
-    module = options.build((784,) if workload.model == "mlp" else (1, 28, 28), same[-1].out_features)
-    module.load_state_dict(same.state_dict())
+    module = options.build(workload.shape, workload.classes)
+    module.load_state_dict(network(workload).state_dict())
     return module
 
 
@@ -37,7 +42,7 @@ def main() -> None:
     }
     steps = seen = 0
     data = equal_clients(*all_samples(workload), workload.num_samples)
-    with federation(table, data, partial(as_in_filfl, workload)) as simulation:
+    with federation(table, data, partial(filfl_network, workload)) as simulation:
         turns.ready()
         while turns.wait():
             record = simulation.round()

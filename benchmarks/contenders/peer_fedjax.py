@@ -1,6 +1,10 @@
-"""FedJAX: federated averaging on its `for_each_client`, which compiles a client's step once (jit)."""
+"""FedJAX: federated averaging with `for_each_client`, which compiles the step of a client once (jit)."""
 
-from protocol import WORKLOADS, Turns, arguments
+from collections.abc import Iterator
+from typing import Any
+
+from protocol import Turns, arguments
+from workloads import WORKLOADS
 
 
 def main() -> None:
@@ -9,7 +13,7 @@ def main() -> None:
 
     import jax
 
-    jax.tree_map = jax.tree_util.tree_map  # the name under which FedJAX 0.0.17 knows it
+    jax.tree_map = jax.tree_util.tree_map  # FedJAX 0.0.17 uses this name
 
     import fedjax
     import jax.numpy as jnp
@@ -19,25 +23,25 @@ def main() -> None:
 
     from workloads import cohort, initial, probe, samples
 
-    def dense(weight, bias):
+    def dense(weight: Any, bias: Any) -> Any:
         return jnp.asarray(weight.T), jnp.asarray(bias)
 
-    def mlp_weights():
+    def mlp_weights() -> list[Any]:
         w1, b1, w2, b2 = initial(workload)
         return [dense(w1, b1), dense(w2, b2)]
 
-    def mlp(params, x):
+    def mlp(params: Any, x: Any) -> Any:
         (w1, b1), (w2, b2) = params
         return jax.nn.relu(x @ w1 + b1) @ w2 + b2
 
-    def cnn_weights():
-        """In the order in which XLA's CPU convolution is fast: images [n, height, width, channels]."""
+    def cnn_weights() -> list[Any]:
+        """In the layout for which XLA's CPU convolution is fast: images [n, height, width, channels]."""
         c1, b1, c2, b2, w3, b3, w4, b4 = initial(workload)
         w3 = w3.reshape(2048, 64, 7, 7).transpose(0, 2, 3, 1).reshape(2048, 3136)
         kernels = [(jnp.asarray(c.transpose(2, 3, 1, 0)), jnp.asarray(b)) for c, b in ((c1, b1), (c2, b2))]
         return [*kernels, dense(w3, b3), dense(w4, b4)]
 
-    def cnn(params, x):
+    def cnn(params: Any, x: Any) -> Any:
         *kernels, (w3, b3), (w4, b4) = params
         x = x.transpose(0, 2, 3, 1)
         for kernel, bias in kernels:
@@ -48,7 +52,7 @@ def main() -> None:
 
     params, model = (mlp_weights(), mlp) if workload.model == "mlp" else (cnn_weights(), cnn)
 
-    def loss(params, batch, rng=None):
+    def loss(params: Any, batch: Any, rng: Any = None) -> Any:
         likelihood = jax.nn.log_softmax(model(params, batch["x"]))
         return -jnp.take_along_axis(likelihood, batch["y"][:, None], axis=1).mean()
 
@@ -59,8 +63,8 @@ def main() -> None:
     order = np.random.default_rng(0)
     steps = seen = 0
 
-    def batches(dataset):
-        """As everywhere else: a new order each epoch, the last batch may be smaller (FedJAX itself would fill it)."""
+    def batches(dataset: Any) -> Iterator[Any]:
+        """As in the other contenders, each epoch has a new order and its last batch may be smaller (not in FedJAX)."""
         nonlocal steps, seen
         for _ in range(workload.epochs):
             index = order.permutation(len(dataset))

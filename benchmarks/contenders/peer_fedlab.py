@@ -1,10 +1,12 @@
-"""FedLab: its standalone pipeline, with the server and the serial trainer of its FedAvg, one round a turn."""
+"""FedLab: its standalone pipeline with the server and the serial trainer of its FedAvg, one round per turn."""
 
 import logging
 import sys
 from types import ModuleType
+from typing import Any
 
-from protocol import WORKLOADS, Turns, arguments
+from protocol import Turns, arguments
+from workloads import WORKLOADS
 
 
 def main() -> None:
@@ -15,7 +17,7 @@ def main() -> None:
     # FedLab imports torchvision for datasets that are not used here.
     for name in ("torchvision", "torchvision.transforms", "torchvision.datasets"):
         sys.modules[name] = ModuleType(name)
-    sys.modules["torchvision"].transforms = sys.modules["torchvision.transforms"]
+    vars(sys.modules["torchvision"])["transforms"] = sys.modules["torchvision.transforms"]
 
     import random
 
@@ -28,25 +30,25 @@ def main() -> None:
     from workloads import all_samples
 
     class Data:
-        """What FedLab asks of a federated dataset."""
+        """The interface of a federated dataset in FedLab."""
 
         def __init__(self) -> None:
             x, y = map(torch.from_numpy, all_samples(workload))
             parts = zip(x.split(workload.num_samples), y.split(workload.num_samples), strict=True)
             self.datasets = [TensorDataset(*part) for part in parts]
 
-        def get_dataloader(self, id, batch_size):
+        def get_dataloader(self, id: int, batch_size: int) -> Any:
             return DataLoader(self.datasets[id], batch_size=batch_size, shuffle=True)
 
     class Pipeline(StandalonePipeline):
-        def evaluate(self):
+        def evaluate(self) -> None:
             turns.done()
             if not turns.wait():
                 self.handler.global_round = self.handler.round
 
     steps = seen = 0
 
-    def count(module, inputs):
+    def count(module: Any, inputs: Any) -> None:
         nonlocal steps, seen
         steps += 1
         seen += len(inputs[0])

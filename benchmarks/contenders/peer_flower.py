@@ -1,13 +1,14 @@
-"""Flower: its simulation runtime on Ray, one CPU a client, with its FedAvg strategy.
+"""Flower: its simulation runtime on Ray with one CPU per client, and its FedAvg strategy.
 
-Flower's own loop runs; its evaluation on the server, which it does between two rounds, waits for the next turn.
+Flower runs its own loop. The evaluation on the server, which it calls between two rounds, waits for the next turn.
 """
 
 import os
 import sys
 import tempfile
 
-from protocol import WORKLOADS, Turns, arguments
+from protocol import Turns, arguments
+from workloads import WORKLOADS
 
 
 def main() -> None:
@@ -29,9 +30,9 @@ def compete(home: str) -> None:
     import logging
     import random
 
-    from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+    from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
     from flwr.clientapp import ClientApp
-    from flwr.serverapp import ServerApp
+    from flwr.serverapp import Grid, ServerApp
     from flwr.serverapp.strategy import FedAvg
     from flwr.simulation import run_simulation
 
@@ -41,7 +42,7 @@ def compete(home: str) -> None:
     client, server = ClientApp(), ServerApp()
 
     @client.train()
-    def train(message, context):
+    def train(message: Message, context: Context) -> Message:
         import torch
         from torch.nn import functional
 
@@ -49,7 +50,7 @@ def compete(home: str) -> None:
 
         x, y = client_tensors(workload, int(context.node_config["partition-id"]))
         module = reused_network(workload)
-        module.load_state_dict(message.content["arrays"].to_torch_state_dict())
+        module.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())
         optimiser = torch.optim.SGD(module.parameters(), lr=workload.lr)
         steps = seen = 0
         for _ in range(workload.epochs):
@@ -64,22 +65,22 @@ def compete(home: str) -> None:
         return Message(content=reply, reply_to=message)
 
     class Stop(Exception):
-        """Flower's loop knows no other way to end early."""
+        """Raised to end Flower's loop early: there is no other way."""
 
     totals = {"steps": 0, "seen": 0}
 
-    def add_up(replies, weighted_by):
+    def add_up(replies: list[RecordDict], weighted_by: str) -> MetricRecord:
         for reply in replies:
             for key in totals:
-                totals[key] += int(reply["metrics"][key])
+                totals[key] += int(str(reply.metric_records["metrics"][key]))
         return MetricRecord({})
 
     @server.main()
-    def serve(grid, context):
+    def serve(grid: Grid, context: Context) -> None:
         module = network(workload)
-        final = None
+        final = ArrayRecord(module.state_dict())
 
-        def between_rounds(server_round, arrays):
+        def between_rounds(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
             nonlocal final
             final = arrays
             if server_round:
@@ -88,7 +89,7 @@ def compete(home: str) -> None:
                 turns.ready()
             if not turns.wait():
                 raise Stop
-            return
+            return None
 
         strategy = FedAvg(
             fraction_train=workload.K / workload.N,

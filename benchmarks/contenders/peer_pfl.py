@@ -1,11 +1,13 @@
-"""pfl-research: `FederatedAveraging` on its `SimulatedBackend`, with tensors kept in memory.
+"""pfl-research: `FederatedAveraging` on its `SimulatedBackend`, with tensors in memory.
 
-A callback between two of its central iterations waits for the next turn.
+A callback between two central iterations waits for the next turn.
 """
 
 import logging
+from typing import Any
 
-from protocol import WORKLOADS, Turns, arguments
+from protocol import Turns, arguments
+from workloads import WORKLOADS
 
 
 def main() -> None:
@@ -37,21 +39,21 @@ def main() -> None:
             self.layers = network(workload)
             self.steps = self.seen = 0
 
-        def loss(self, x, y):
+        def loss(self, x: Any, y: Any) -> Any:
             self.steps += 1
             self.seen += len(y)
             return nn.functional.cross_entropy(self.layers(x), y)
 
-        def metrics(self, x, y):
+        def metrics(self, x: Any, y: Any) -> dict[str, Any]:
             return {}
 
     class TakeTurns(TrainingProcessCallback):
-        def on_train_begin(self, *, model):
+        def on_train_begin(self, *, model: Any) -> Any:
             turns.ready()
             turns.wait()
             return Metrics()
 
-        def after_central_iteration(self, aggregate_metrics, model, *, central_iteration):
+        def after_central_iteration(self, aggregate_metrics: Any, model: Any, *, central_iteration: int) -> Any:
             turns.done()
             return not turns.wait(), Metrics()
 

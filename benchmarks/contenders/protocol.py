@@ -1,13 +1,14 @@
-"""How a contender talks with the harness: one JSON object a line, one round for every line "round".
+"""The protocol between a contender and the harness: one JSON object per line, one round per line "round".
 
     contender: {"ready": seconds since its start}
     harness:   round
     contender: {"seconds": ..., "cpu_seconds": ...}
     ...
     harness:   stop
-    contender: {"peak_bytes": ..., and what proves the work: "steps": ..., "seen": ..., "loss": ...}
+    contender: {"peak_bytes": ..., and the evidence of the work: "steps": ..., "seen": ..., "loss": ...}
 
-So the harness can ask all contenders in turn, and noise hits all alike. Whatever a framework prints goes to stderr.
+The harness can then ask the contenders in turn, so that noise affects all of them equally. The output of a framework
+goes to stderr.
 """
 
 import argparse
@@ -31,7 +32,7 @@ def arguments() -> argparse.ArgumentParser:
 
 
 class Turns:
-    """The contender's side of the conversation."""
+    """The contender's side of the protocol."""
 
     def __init__(self) -> None:
         self._answers = os.fdopen(os.dup(1), "w", buffering=1)
@@ -39,10 +40,10 @@ class Turns:
         self._cpu = CPUClock()
 
     def ready(self) -> None:
-        self._say(ready=seconds_since_start())
+        self._send(ready=seconds_since_start())
 
     def wait(self, before: Callable[[], object] = bool) -> bool:
-        """Wait for a turn; False when there is none left. What is done `before` it is not measured."""
+        """Wait for the next turn; False if there is none. `before` is called first and is not measured."""
         if sys.stdin.readline().strip() != "round":
             self._peak = peak_memory()
             return False
@@ -52,13 +53,13 @@ class Turns:
         return True
 
     def done(self) -> None:
-        """The round is over."""
+        """Report that the round is done."""
         seconds = time.perf_counter() - self._start
-        self._say(seconds=seconds, cpu_seconds=self._cpu.stop())
+        self._send(seconds=seconds, cpu_seconds=self._cpu.stop())
 
     def stop(self, **result: object) -> None:
-        """What proves the work of all rounds, such as the loss of the final model on `workloads.probe`."""
-        self._say(**result, peak_bytes=self._peak)
+        """Report the evidence of the work of all rounds, such as the loss of the final model on `workloads.probe`."""
+        self._send(**result, peak_bytes=self._peak)
 
-    def _say(self, **answer: object) -> None:
+    def _send(self, **answer: object) -> None:
         print(json.dumps(answer), file=self._answers)

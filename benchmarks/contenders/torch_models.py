@@ -1,4 +1,4 @@
-"""The networks of the workloads in PyTorch, for every contender that runs on it."""
+"""The networks of the workloads in PyTorch, for the contenders that use it."""
 
 from functools import cache
 
@@ -33,7 +33,7 @@ def network(workload: Workload) -> nn.Module:
 
 
 def probe_loss(workload: Workload, module: nn.Module) -> float:
-    """The loss by which the final models of the contenders are compared."""
+    """The loss that compares the final models of the contenders."""
     x, y = map(torch.from_numpy, probe(workload))
     with torch.no_grad():
         return float(nn.functional.cross_entropy(module(x), y))
@@ -41,12 +41,12 @@ def probe_loss(workload: Workload, module: nn.Module) -> float:
 
 @cache
 def reused_network(workload: Workload) -> nn.Module:
-    """One network a process, for clients that come and go in worker processes."""
+    """One network per process, for clients that share worker processes."""
     return network(workload)
 
 
 @cache
 def client_tensors(workload: Workload, k: int) -> tuple[Tensor, Tensor]:
-    """The data of client k, made when it is first asked for."""
+    """The data of client k, created on first use."""
     x, y = samples(workload, k)
     return torch.from_numpy(x), torch.from_numpy(y)

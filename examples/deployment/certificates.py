@@ -1,4 +1,4 @@
-"""Make a certificate authority and a certificate for the SuperLink that it signs; make a key for a SuperNode.
+"""Create a certificate authority and a certificate for the SuperLink that it signs; create a key for a SuperNode.
 
 python certificates.py FOLDER superlink.example.org 192.0.2.7
 """
@@ -12,17 +12,17 @@ from pathlib import Path
 
 NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-384", "-nodes")
 ALWAYS = ("127.0.0.1", "localhost")
-"""The ServerApp runs beside the SuperLink and speaks to it by these names."""
+"""The ServerApp runs on the machine of the SuperLink and connects to it under these names."""
 
 
 def make_certificates(folder: Path, hosts: Sequence[str] = ()) -> None:
-    """ca.crt (for everybody), ca.key (for nobody else), server.pem and server.key (for the SuperLink).
+    """Create ca.crt (public), ca.key (secret), server.pem and server.key (for the SuperLink).
 
-    hosts: the names and addresses by which SuperNodes and users reach the SuperLink.
+    hosts: the names and addresses under which SuperNodes and users reach the SuperLink.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if (folder / "ca.key").exists():
-        raise SystemExit(f"{folder} has a certificate authority already: choose another folder")
+        raise SystemExit(f"{folder} already has a certificate authority: choose another folder")
     names = ",".join(_name(host) for host in dict.fromkeys([*hosts, *ALWAYS]))
     (folder / "server.ext").write_text(
         f"subjectAltName={names}\nbasicConstraints=CA:FALSE\nkeyUsage=critical,digitalSignature\n"
@@ -38,13 +38,13 @@ def make_certificates(folder: Path, hosts: Sequence[str] = ()) -> None:
 
 
 def make_key(path: Path) -> None:
-    """A SuperNode's private key, and its public key beside it with the ending .pub."""
+    """Create the private key of a SuperNode, and its public key with the ending .pub in the same folder."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     _call(path.parent, "ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "", "-C", path.name, "-f", path.name)
 
 
 def missing() -> list[str]:
-    """The programs that this needs and that are not installed."""
+    """The required programs that are not installed."""
     return [name for name in ("openssl", "ssh-keygen") if shutil.which(name) is None]
 
 
@@ -57,20 +57,20 @@ def _name(host: str) -> str:
 
 def _call(folder: Path, *command: str) -> None:
     if shutil.which(command[0]) is None:
-        raise SystemExit(f"{command[0]} is not installed: apt install openssl openssh-client, or the like")
+        raise SystemExit(f"{command[0]} is not installed: install openssl and openssh-client")
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     if done.returncode:
         raise SystemExit(f"{' '.join(command)} failed in {folder}:\n{done.stderr.strip()}")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Make a certificate authority and a certificate for the SuperLink.")
-    parser.add_argument("folder", type=Path, help="where to put them; a new folder")
-    parser.add_argument("hosts", nargs="+", help="the names and addresses by which the SuperLink is reached")
+    parser = argparse.ArgumentParser(description="Create a certificate authority and a certificate for the SuperLink.")
+    parser.add_argument("folder", type=Path, help="a new folder for them")
+    parser.add_argument("hosts", nargs="+", help="the names and addresses under which the SuperLink is reached")
     arguments = parser.parse_args()
     make_certificates(arguments.folder, arguments.hosts)
-    print(f"{arguments.folder}: server.pem and server.key are the SuperLink's, ca.crt is everybody's.")
-    print("Keep ca.key offline: whoever has it can pretend to be the SuperLink.")
+    print(f"{arguments.folder}: server.pem and server.key are for the SuperLink, ca.crt is for everybody.")
+    print("Keep ca.key offline: anybody who has it can impersonate the SuperLink.")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A whole federation on this machine, for practice: a SuperLink with TLS, three SuperNodes with keys, and one run.
+"""A complete federation on this machine, to try things out: a SuperLink with TLS, three SuperNodes with keys, one run.
 
 python loopback.py
 """
@@ -25,14 +25,14 @@ from certificates import make_certificates, make_key
 
 APP = Path(__file__).resolve().parent.parent / "flower-filfl"
 LINK = "here"
-"""What the flwr command calls the SuperLink."""
+"""The name of the SuperLink in the flwr command."""
 SETTINGS = 'sites=3 noisy=0.34 k=2 rounds={rounds} out="{out}"'
 """Digits on three sites, one of which has random labels."""
 INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Federation:
-    """Processes on 127.0.0.1, in one folder, on ports that were free. Leaving it ends all of them, by their ids."""
+    """Processes on free ports of 127.0.0.1, with all files in one folder. Leaving the context ends all of them."""
 
     def __init__(self, folder: Path, insecure: bool = False) -> None:
         self.folder, self.insecure = folder, insecure
@@ -59,10 +59,10 @@ class Federation:
             for each, handler in before.items():
                 signal.signal(each, handler)
 
-    def start_superlink(self, *more: str, patience: float = 120) -> None:
-        """Start it and wait until it answers. Started again, it knows the nodes that were registered.
+    def start_superlink(self, *more: str, timeout: float = 120) -> None:
+        """Start the SuperLink and wait until it answers. A restarted one still knows the registered nodes.
 
-        more: further arguments of flower-superlink.
+        more: additional arguments of flower-superlink.
         """
         command = ["flower-superlink", "--host", "127.0.0.1", "--port", str(self.port)]
         command += ["--database", str(self.folder / "superlink.db"), "--disable-runtime-dependency-installation", *more]
@@ -73,21 +73,21 @@ class Federation:
             command += ["--ssl-certfile", str(self.certificates / "server.pem")]
             command += ["--ssl-keyfile", str(self.certificates / "server.key")]
         superlink = self._start("superlink", command)
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + timeout
         while not self._answers():
             if superlink.poll() is not None or time.monotonic() > deadline:
                 raise SystemExit(f"the SuperLink did not start: see {self.log('superlink')}")
             time.sleep(0.2)
 
     def register(self, number: int) -> None:
-        """Make a key for this site, and tell the SuperLink its public half."""
+        """Create a key for this site and register its public half with the SuperLink."""
         make_key(self.key(number))
         self.flwr("supernode", "register", f"{self.key(number)}.pub", LINK, "--name", f"site{number}")
 
     def start_node(self, number: int, of: int, port: int | None = None) -> None:
         """Start the SuperNode of this site, with its key.
 
-        port: one that leads to the SuperLink, where it is not the SuperLink's own.
+        port: the port to connect to, if it is not that of the SuperLink itself (a proxy).
         """
         command = ["flower-supernode", "--superlink", f"127.0.0.1:{port or self.port}"]
         command += ["--host", "127.0.0.1", "--port", str(free_port())]
@@ -99,21 +99,21 @@ class Federation:
             command += ["--auth-supernode-private-key", str(self.key(number))]
         self._start(f"site{number}", command)
 
-    def wait_for_nodes(self, number: int, patience: float = 120) -> None:
-        """Wait until so many SuperNodes are connected."""
-        deadline = time.monotonic() + patience
+    def wait_for_nodes(self, number: int, timeout: float = 120) -> None:
+        """Wait until this many SuperNodes are connected."""
+        deadline = time.monotonic() + timeout
         while self.flwr("supernode", "list", LINK, "--format", "json").count('"online"') < number:
             if time.monotonic() > deadline:
-                raise SystemExit(f"fewer than {number} SuperNodes have connected: see the logs in {self.folder}")
+                raise SystemExit(f"fewer than {number} SuperNodes connected: see the logs in {self.folder}")
 
     def end(self, *names: str, at_once: bool = False) -> None:
-        """End some of the processes and what they started: SuperExec, ServerApp, ClientApps."""
+        """End some of the processes and their children: SuperExec, ServerApp, ClientApps."""
         end_all(*(self.folder / name for name in names), at_once=at_once)
         for name in names:
             self.processes.pop(name).wait()
 
     def flwr(self, *arguments: str, quiet: bool = True, timeout: float = 120) -> str:
-        """Call the flwr command as a user of this SuperLink would."""
+        """Call the flwr command as a user of this SuperLink."""
         out = subprocess.PIPE if quiet else None
         done = subprocess.run(
             ["flwr", *arguments], env=environment(self._home), stdout=out, stderr=out, text=True, timeout=timeout
@@ -139,7 +139,7 @@ class Federation:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # a Ctrl-C at the keyboard is for us, who then end it in order
+                start_new_session=True,  # Ctrl-C reaches only this script, which then ends the processes in order
             )
         return self.processes[name]
 
@@ -154,25 +154,25 @@ class Federation:
 
 
 def environment(home: Path) -> dict[str, str]:
-    """The programs beside this Python, a folder of its own for Flower, and nothing that needs the internet."""
+    """The environment of a Flower process: the programs of this Python, its own FLWR_HOME, and no internet access."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     quiet = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
     return {**os.environ, **quiet, "PATH": path, "FLWR_HOME": str(home)}
 
 
-def end_all(*homes: Path, at_once: bool = False, patience: float = 20) -> None:
-    """End the processes that have one of these FLWR_HOMEs: politely at first, and then not.
+def end_all(*homes: Path, at_once: bool = False, timeout: float = 20) -> None:
+    """End the processes that have one of these FLWR_HOMEs: first with SIGTERM, after `timeout` seconds with SIGKILL.
 
-    at_once: as if their machine had lost power.
+    at_once: use SIGKILL immediately, as if their machine had lost power.
     """
     begun = time.monotonic()
     send = signal.SIGKILL if at_once else signal.SIGTERM
     asked: set[int] = set()
     while left := set(living(*homes)):
         waited = time.monotonic() - begun
-        if waited > 2 * patience:
-            raise SystemExit(f"processes {sorted(left)} cannot be ended")
-        if waited > patience:
+        if waited > 2 * timeout:
+            raise SystemExit(f"cannot end processes {sorted(left)}")
+        if waited > timeout:
             send, asked = signal.SIGKILL, set()
         for pid in left - asked:
             with suppress(ProcessLookupError):
@@ -182,8 +182,8 @@ def end_all(*homes: Path, at_once: bool = False, patience: float = 20) -> None:
 
 
 def living(*homes: Path) -> list[int]:
-    """The ids of the processes that have one of these FLWR_HOMEs, which are ours alone. They are known by it and not by
-    their parents, since one whose parent was killed has another. The dead that nobody has buried do not count."""
+    """The ids of the running processes that have one of these FLWR_HOMEs, which no other process has. The parent id
+    does not identify them, since it changes when the parent is killed. Zombies do not count."""
     table = subprocess.run(["ps", "axeww", "-o", "pid=,stat=,command="], capture_output=True, check=True).stdout
     ids = []
     for line in table.decode(errors="replace").splitlines():
@@ -201,7 +201,7 @@ def free_port() -> int:
 
 
 def show(out: Path) -> None:
-    """What the filter made of the sites, by the names that they were registered with."""
+    """Print the decisions of the filter, with the names under which the sites were registered."""
     with (out / "clients.csv").open(newline="") as file:
         names = {int(row["id"]): row["name"] for row in csv.DictReader(file)}
     for line in (out / "rounds.jsonl").read_text().splitlines():
@@ -216,10 +216,10 @@ def interrupted(number: int, _: FrameType | None) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="A whole federation on this machine: one SuperLink, three SuperNodes.")
+    parser = argparse.ArgumentParser(description="A federation on this machine: one SuperLink, three SuperNodes.")
     parser.add_argument("folder", nargs="?", type=Path, help="a new folder for keys, logs and results (default: /tmp)")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--insecure", action="store_true", help="plain text: no certificates, and anybody may join")
+    parser.add_argument("--insecure", action="store_true", help="no encryption, and anybody may join")
     arguments = parser.parse_args()
     for each in INTERRUPTIONS:
         signal.signal(each, interrupted)
@@ -230,7 +230,7 @@ def main() -> None:
         if shutil.which(program, path=environment(folder)["PATH"]) is None:
             raise SystemExit(f"{program} is not installed: pip install 'filfl[flower]', and procps for ps")
     out = folder / "run"
-    print(f"Everything is in {folder}", flush=True)
+    print(f"All files are in {folder}", flush=True)
     with Federation(folder, arguments.insecure) as federation:
         print("Starting the SuperLink", flush=True)
         federation.start_superlink()
@@ -241,15 +241,15 @@ def main() -> None:
             federation.start_node(number, of=3)
         print("Waiting for the SuperNodes", flush=True)
         federation.wait_for_nodes(3)
-        print("Running the app: a round takes about half a minute", flush=True)
+        print("Running the app: about half a minute per round", flush=True)
         settings = SETTINGS.format(rounds=arguments.rounds, out=out)
         federation.flwr("run", str(APP), LINK, "--stream", "-c", settings, quiet=False, timeout=3600)
         if not (out / "summary.json").exists():
-            raise SystemExit(f"the run did not finish: see above, and the logs in {folder}")
+            raise SystemExit(f"the run did not finish: see the output above and the logs in {folder}")
         show(out)
         report = ["filfl", "report", str(out), "--out", str(folder / "report.html")]
         subprocess.run(report, env=environment(folder), check=True)
-    print("Everything that was started has been stopped.")
+    print("All processes have been stopped.")
 
 
 if __name__ == "__main__":

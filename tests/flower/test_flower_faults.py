@@ -114,7 +114,7 @@ def test_a_bad_node_costs_only_itself(fault: str) -> None:
         assert re.search(reason, record["refused"]["2"])
 
 
-@settings(max_examples=25)
+@settings(max_examples=settings.default.max_examples // 4)
 @given(
     faults=st.lists(st.tuples(st.integers(0, SITES - 1), st.sampled_from(sorted(FAULTS))), max_size=SITES - 1),
     filter=st.sampled_from(["none", "dgf", "rgf"]),

@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +23,25 @@ def weights(result: filfl.Result) -> torch.Tensor:
     return torch.cat([p.detach().flatten() for p in result.model.state_dict().values()])
 
 
-def test_same_config_and_seed_give_the_same_bytes(small: dict[str, Any]) -> None:
+@pytest.fixture
+def another_number_of_threads() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(threads + 1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def test_same_config_and_seed_give_the_same_bytes_whatever_ran_before(
+    small: dict[str, Any], another_number_of_threads: None
+) -> None:
+    threads = torch.get_num_threads()
     first = filfl.simulate(small)
     torch.manual_seed(99)
     np.random.seed(99)
     random.seed(99)
     filfl.simulate({**small, "seed": 5, "filter.name": "rgf"})
-    threads = torch.get_num_threads()
-    torch.set_num_threads(threads + 1)
-    try:
-        again = filfl.simulate(small)
-    finally:
-        torch.set_num_threads(threads)
+    torch.set_num_threads(threads - 1)
+    again = filfl.simulate(small)
     assert records(first) == records(again)
     assert torch.equal(weights(first), weights(again))
 
@@ -146,16 +153,42 @@ def test_fedprox_without_mu_is_fedavg_bit_for_bit(small: dict[str, Any]) -> None
     assert torch.equal(weights(fedavg), weights(fedprox))
 
 
-def test_the_arms_of_a_seed_share_split_availability_and_initial_weights(small: dict[str, Any]) -> None:
-    starts = []
-    runs = []
-    for name in ("none", "dgf", "rgf"):
-        small["filter.name"] = name
-        result = filfl.simulate({**small, "training.lr": 1e-30})  # too small to change the weights
-        starts.append(weights(result))
-        runs.append([r["available"] for r in filfl.simulate(small).records])
-    assert torch.equal(starts[0], starts[1]) and torch.equal(starts[1], starts[2])
-    assert runs[0] == runs[1] == runs[2]
+def test_the_arms_of_a_seed_share_split_availability_and_initial_weights(small: dict[str, Any], tmp_path: Path) -> None:
+    def start(filter: str, seed: int) -> list[Any]:
+        """What a run starts from: with so small a step size, the weights stay as they were."""
+        config = {**small, "filter.name": filter, "seed": seed, "training.lr": 1e-30, "data.noisy": 0.3}
+        result = filfl.simulate(config, out=tmp_path / f"{filter}-{seed}")
+        return [
+            (tmp_path / f"{filter}-{seed}" / "clients.csv").read_text(),  # size and fault of every client
+            [record["test_loss"] for record in result.records],  # of equal weights: on the same test set
+            [record["available"] for record in result.records],
+            weights(result).tolist(),
+        ]
+
+    expected = start("none", seed=0)
+    assert start("dgf", seed=0) == expected and start("rgf", seed=0) == expected
+    assert all(one != other for one, other in zip(start("dgf", seed=1), expected, strict=True))
+
+
+def test_the_arms_of_a_seed_train_on_the_same_samples(small: dict[str, Any]) -> None:
+    def trained_on(filter: str) -> set[tuple[float, ...]]:
+        """All samples of all clients: in every round all of them train."""
+        seen: set[tuple[float, ...]] = set()
+
+        class Recorder(nn.Sequential):
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                if self.training:
+                    seen.update(map(tuple, x.flatten(1).tolist()))
+                return super().forward(x)
+
+        config = {**small, "rounds": 1, "filter.name": filter, "selection.k": 12, "execution.mode": "serial"}
+        del config["model.hidden"]
+        everybody = {"availability.name": "always", "availability.n": "unset", "availability.every": "unset"}
+        filfl.simulate({**config, **everybody}, model=lambda: Recorder(nn.Flatten(), nn.Linear(64, 10)))
+        return seen
+
+    expected = trained_on("none")
+    assert trained_on("dgf") == expected and len(expected) > 1000
 
 
 @pytest.mark.parametrize("empty", ["zero", "global"])

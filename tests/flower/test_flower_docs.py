@@ -1,0 +1,73 @@
+"""The Flower examples of the documentation, fenced as `py`, run against an in-memory federation."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.clientapp import ClientApp
+from flwr.serverapp.strategy import FedAvg
+from sites import batches, blobs, federation, initial, loss_on_v, new_net, numbers, plain_app
+
+from filfl.flower import FilFL
+from filfl.runs import read_run
+
+pytestmark = pytest.mark.usefixtures("single_thread")
+
+ROOT = Path(__file__).parents[2]
+
+
+def names() -> dict[str, Any]:
+    """What the examples assume: the user's network, data, ClientApp and ServerApp."""
+    x, y = blobs(0)
+    own = {"Net": new_net, "x": x, "y": y, "trainloader": batches, "valloader": batches}
+    flower = {"ClientApp": ClientApp, "FedAvg": FedAvg, "app": plain_app()}
+    return {**own, **flower, "grid": federation(), "arrays": initial(), "evaluate": loss_on_v}
+
+
+def run_examples(page: Path, defined: dict[str, Any]) -> list[str]:
+    """Run the examples of a page one after the other, and return them."""
+    examples = re.findall(r"```py\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    for code in examples:
+        exec(code, defined)
+    return examples
+
+
+def test_these_are_all_pages_with_flower_examples() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").glob("*/README.md")]
+    found = {page.name for page in pages if "```py\n" in page.read_text(encoding="utf-8")}
+    assert found == {"README.md", "flower.md"}
+
+
+def test_readme_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    defined = names()
+    assert len(run_examples(ROOT / "README.md", defined)) == 1
+    assert len(read_run(tmp_path / "runs" / "hospital").records) == 50
+
+
+def test_flower_page_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    defined = names()
+    plain = defined["app"]
+    assert len(run_examples(ROOT / "docs" / "flower.md", defined)) == 4
+    records = read_run(tmp_path / "runs" / "hospital").records
+    assert len(records) == 50 and any(len(record["filtered"]) < 6 for record in records)
+    assert not np.allclose(numbers(defined["result"].arrays), numbers(initial()))
+
+    # The app that answers queries, and the one that keeps weights, do so.
+    for app, selection, options in (
+        (plain, "power-of-choice", {}),
+        (plain_app(app=defined["app"]), "random", {"filter.transport": "logits"}),
+    ):
+        strategy = FilFL(
+            FedAvg(fraction_evaluate=0.0),
+            k=2,
+            selection=selection,
+            evaluate=defined["evaluate"],
+            options={"filter.reward": "ensemble", **options},
+            out=tmp_path / selection,
+        )
+        strategy.start(federation(app), initial(), num_rounds=2)
+        assert not any(record["refused"] for record in read_run(tmp_path / selection).records)

@@ -1,0 +1,131 @@
+"""Compare the decisions of two runs that may round differently: other executors, another framework.
+
+The second run takes the decisions of the first one, so that a decision that differs cannot change the rounds after it.
+In every round it also decides by itself, from its own rewards, losses and gradients. These must agree with those of the
+first run to `TOLERANCE`, and so must the decisions, unless they are ties within `TOLERANCE`.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+import filfl
+from filfl.config import Config
+from filfl.experiment import Experiment, override
+from filfl.filtering import FILTERS, Step
+from filfl.selection.base import Ask, Selection
+from filfl.selection.divfl import DivFL, distances
+from filfl.selection.facility_location import gain
+from filfl.selection.power_of_choice import PowerOfChoice
+
+TOLERANCE = 1e-5
+"""Of rewards, losses and gains, relative to 1 or to the value if it is larger. The largest difference that was measured
+over these tests and five sets of CPU kernels (ATEN_CPU_CAPABILITY, MKL_CBWR) is 5e-7."""
+
+EQUAL = ("did_filter", "considered", "filtered", "selected", "refused", "evaluations", "uplink_bytes", "downlink_bytes")
+CLOSE = ("train_loss", "test_loss", "reward_all", "reward_filtered", "reward_selected", "surrogate_filtered")
+
+
+def replay(table: Mapping[str, Any], expected: Sequence[Mapping[str, Any]], **arguments: Any) -> filfl.Result:
+    """Run a config with the decisions in the records `expected`, and compare its own results with them."""
+    config = Experiment(override({}, table)).config({})
+    decisions = Decisions(config, expected)
+    own_filter = None if config.filter.name == "none" else decisions.filter
+    result = filfl.simulate(
+        config, filter=own_filter, selection=decisions.select, callbacks=[decisions.next_round], **arguments
+    )
+    for ours, theirs in zip(result.records, expected, strict=True):
+        for key in EQUAL:
+            assert ours[key] == theirs[key], (ours["round"], key)
+        for key in CLOSE:
+            assert close(ours[key], theirs[key]), (ours["round"], key, ours[key], theirs[key])
+    return result
+
+
+def close(one: float | None, other: float | None) -> bool:
+    """Whether both are None, or two numbers that agree to the tolerance."""
+    if one is None or other is None:
+        return one is other
+    return abs(one - other) <= TOLERANCE * max(1.0, abs(other))
+
+
+class Decisions:
+    """The filter and the selection of a run that repeats the decisions of another one."""
+
+    def __init__(self, config: Config, expected: Sequence[Mapping[str, Any]]) -> None:
+        self._own_filter: Callable[..., filfl.Filtering] | None = FILTERS.get(config.filter.name)
+        self._own_selection: Selection = config.selection
+        self._expected = list(expected)
+        self._done = 0
+
+    @property
+    def _record(self) -> Mapping[str, Any]:
+        """The record of the round that is under way."""
+        return self._expected[self._done]
+
+    def next_round(self, record: object, state: object) -> None:
+        self._done += 1
+
+    def filter(self, clients: Sequence[int], reward: Any, rng: np.random.Generator) -> filfl.Filtering:
+        assert self._own_filter is not None
+        own, trace = self._own_filter(clients, reward, rng), self._record["trace"]
+        kept = [step["client"] for step in trace if step["kept"]]
+        assert [step.client for step in own.trace] == [step["client"] for step in trace]
+        if trace and trace[0]["a"] is None:
+            assert list(own.kept) == kept or is_local_optimum(frozenset(kept), clients, reward)
+            return filfl.Filtering(kept=tuple(kept), trace=own.trace)
+        for ours, theirs in zip(own.trace, trace, strict=True):
+            assert is_same_step(ours, theirs), (self._record["round"], ours, theirs)
+            if ours.kept != theirs["kept"]:
+                break  # from here on, the two filters ask for other sets
+        return filfl.Filtering(kept=tuple(kept), trace=own.trace)
+
+    def select(self, pool: Any, k: int, ask: Ask, rng: np.random.Generator) -> Sequence[int]:
+        chosen: list[int] = self._record["selected"]
+        own = sorted(int(i) for i in self._own_selection(pool, k, ask, rng))
+        assert own == chosen or is_tie(self._own_selection, own, chosen, pool, ask), (self._record["round"], own)
+        return chosen
+
+
+def is_same_step(ours: Step, theirs: Mapping[str, Any]) -> bool:
+    """Whether a greedy filter decided about a client as the other one did, or both decisions are a tie."""
+    if not (close(ours.a, theirs["a"]) and close(ours.b, theirs["b"])):
+        return False
+    assert ours.a is not None and ours.b is not None
+    # p is 0 or 1 in DGF and jumps where a = b. In RGF it is a' / (a' + b'): the smaller the sum, the less it is known.
+    gains = max(ours.a, 0.0) + max(ours.b, 0.0)
+    known_to = math.inf if abs(ours.a - ours.b) <= 2 * TOLERANCE else 2 * TOLERANCE / max(gains, TOLERANCE)
+    # The two filters draw the same number, so that with the same p they decide alike.
+    return abs(ours.p - theirs["p"]) <= known_to and (ours.kept == theirs["kept"] or ours.p != theirs["p"])
+
+
+def is_local_optimum(S: frozenset[int], clients: Sequence[int], reward: Any) -> bool:
+    """Whether no client can be added or removed for a gain above the tolerance."""
+    return all(not S ^ {u} or reward(S ^ {u}) <= reward(S) + TOLERANCE for u in clients)
+
+
+def is_tie(selection: Selection, own: Sequence[int], chosen: Sequence[int], pool: Any, ask: Ask) -> bool:
+    """Whether `chosen` is as good a choice as `own`, to the tolerance."""
+    if len(own) != len(chosen):
+        return False
+    if isinstance(selection, PowerOfChoice):
+        losses = ask.losses(pool)
+        ours, theirs = (sorted(losses[i] for i in ids) for ids in (own, chosen))
+        return all(map(close, ours, theirs))
+    if isinstance(selection, DivFL):
+        vectors = getattr(ask, selection.of)(pool)
+        ids = sorted(vectors)
+        D = distances([vectors[i] for i in ids])
+        return is_greedy(D, np.full(len(D), D.max()), {ids.index(i) for i in chosen})
+    return False
+
+
+def is_greedy(D: Any, nearest: Any, chosen: set[int]) -> bool:
+    """Whether these indices can be ordered so that each has the largest gain at its turn, to the tolerance."""
+    best = max(gain(D, nearest, i) for i in range(len(D)))
+    return not chosen or any(
+        gain(D, nearest, i) >= best - TOLERANCE * D.max() and is_greedy(D, np.minimum(nearest, D[:, i]), chosen - {i})
+        for i in chosen
+    )
