@@ -13,7 +13,7 @@ import torch
 from filfl.clients import rehearsed_bytes, update_bytes
 from filfl.logits import Form
 from filfl.models import MODELS, Model
-from filfl.report.table import markdown_rows
+from filfl.report.formatting import markdown_rows
 from filfl.weights import FlatModel
 
 M = 500

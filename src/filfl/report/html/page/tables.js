@@ -1,9 +1,9 @@
 "use strict";
 
-// Measures in which the largest, or the smallest, is the best: the beginning of their headings.
+// Measures of which the largest, or the smallest, value is the best, by the start of their headings.
 const LARGEST = ["final accuracy", "mean over clients", "worst tenth"];
-const CLEAR = 0.05; // A p below this is set in bold.
-const SMALLEST = ["test loss", "train loss", "rounds to", "upload"];
+const CLEAR = 0.05; // A p below this is bold.
+const SMALLEST = ["test loss", "train loss", "rounds to", "upload", "total upload"];
 
 function drawMeasures(section) {
   const { headings, rows } = section.measures;
@@ -37,7 +37,7 @@ function drawSettings(section) {
     ),
   );
   const table = element("table", {}, element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...rows));
-  const alone = section.arms.length > 1 ? "The methods have the same configuration." : "There is one method: nothing to compare.";
+  const alone = section.arms.length > 1 ? "All methods have the same configuration." : "There is only one method.";
   refill(byId("differing"), differing.length ? table : element("p", { class: "muted" }, alone));
   byId("shared").replaceChildren(
     ...shared.map(([key, value]) =>
@@ -62,9 +62,9 @@ function drawRuns(section) {
     { label: "seed", up: true },
     { label: "rounds" },
     { label: "state", text: true },
-    { label: "seconds", hint: "Of the rounds, all phases together" },
+    { label: "seconds", hint: "Total over all rounds and phases" },
     { label: "by phase", text: true },
-    { label: "seconds a round" },
+    { label: "seconds per round" },
     { label: "made with", text: true },
     { label: "directory", text: true },
   ];
