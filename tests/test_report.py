@@ -19,12 +19,13 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 from filfl.errors import RunError
+from filfl.report.formatting import NONE
 from filfl.report.html.clients import client_map, decisions
 from filfl.report.html.collect import ArmRuns, Section, collect
 from filfl.report.html.headline import headline, measure
 from filfl.report.html.render import render, report_data, settings, to_script
 from filfl.report.plots import label_points
-from filfl.report.table import page_table
+from filfl.report.table import page_row
 from filfl.runs.reader import Run, is_record, read_finished_run, read_run, scan_run
 from filfl.runs.registered import Registered
 
@@ -135,15 +136,14 @@ def test_unfinished_runs_are_not_tested() -> None:
     assert sentence(made).startswith("So far, with 3 of 4 runs finished: clever is ahead")
 
 
-def test_measures_without_values_have_no_column() -> None:
-    made = section(plain=[[0.4], [0.42]], clever=[[0.6], [0.62]])
-    table = page_table(*measure(made))
-    headings = [label for label, _ in table["headings"]]
-    row = dict(zip(headings, table["rows"][1], strict=True))
-    assert row["final accuracy"] == (pytest.approx(0.61), "61.0 ± 1.4 %")
-    assert row["difference"] == (pytest.approx(0.2), "+20.0 to plain")
-    assert dict(zip(headings, table["rows"][0], strict=True))["rounds to 50 %"] == (None, "never")
-    assert "worst tenth" not in headings
+def test_table_of_measures() -> None:
+    statistics, _ = measure(section(plain=[[0.4], [0.42]], clever=[[0.6], [0.62]]))
+    plain, clever = (page_row(arm, statistics[0]) for arm in statistics)
+    assert clever["accuracy"] == (pytest.approx(0.61), "61.0 ± 1.4 %")
+    assert clever["difference"] == (pytest.approx(0.2), "+20.0 to plain")
+    assert clever["rounds-to-target"] == (1, "1") and clever["uplink-to-target"] == (2e6, "2.00 MB")
+    assert plain["rounds-to-target"] == (None, "never")
+    assert plain["difference"] == plain["welch-p"] == plain["worst-tenth"] == (None, NONE)
 
 
 def test_client_map_and_counts_by_hand() -> None:

@@ -103,6 +103,9 @@ def test_page_loads_without_errors_or_requests_and_fits(browser, report, viewpor
         assert visit.series(chart) == list(ARMS)
         assert page.locator(f"#chart-{chart} canvas").count() == 1
     assert "final accuracy (2 seeds)" in page.inner_text("#sentence")
+    headings = [" ".join(text.split()) for text in page.locator("#measures th").all_inner_texts()]
+    assert headings[:6] == ["method", "final accuracy", "difference", "Welch p", "paired p", "test loss"]
+    assert "worst tenth" not in headings, "no column without values"
     brightness = page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)[0]")
     assert brightness > 200 if scheme == "light" else brightness < 50
     visit.keep_picture(f"report-{'phone' if viewport is PHONE else 'wide'}-{scheme}")

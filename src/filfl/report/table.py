@@ -1,7 +1,6 @@
 """The table of a comparison: for a terminal, as Markdown, and for the HTML page."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from rich import box
 from rich.table import Table
@@ -97,71 +96,34 @@ def markdown_table(
     return f"# {title}\n\n" + "\n".join(lines) + f"\n\n{caption(statistics, seeds, measure)}\n"
 
 
-def page_table(statistics: Sequence[ArmStatistics], target: float) -> dict[str, Any]:
-    """The table of the HTML page: headings with explanations, and one row of cells per arm. Columns that no arm has a
-    value for are left out."""
-    arms = {arm.arm: arm for arm in statistics}
-    goal = f"{100 * target:.3g} %"
+def page_row(arm: ArmStatistics, against: ArmStatistics) -> dict[str, Cell]:
+    """The row of an arm in the table of the HTML page; page/tables.js has the headings."""
 
-    def measured(name: str, text: Callable[[Spread | None], str]) -> Callable[[ArmStatistics], Cell]:
-        return lambda arm: (_mean(arm.measures.get(name)), text(arm.measures.get(name)))
+    def cell(spread: Spread | None, text: Callable[[Spread | None], str]) -> Cell:
+        return spread.mean if spread else None, text(spread)
 
-    def decimals(name: str, digits: int) -> Callable[[ArmStatistics], Cell]:
-        return measured(name, lambda spread: spread_text(spread, f"{{:.{digits}f}}", between=" ± "))
+    def decimals(form: str) -> Callable[[Spread | None], str]:
+        return lambda spread: spread_text(spread, form, between=" ± ")
 
-    def difference(arm: ArmStatistics) -> Cell:
-        value = accuracy_difference(arm, arms[arm.against])
-        return value, NONE if value is None else f"{points(value)} to {arm.against}"
-
-    def p(which: str) -> Callable[[ArmStatistics], Cell]:
-        return lambda arm: (_p(arm, which), p_value(_p(arm, which)))
-
-    table: list[tuple[str, str, Callable[[ArmStatistics], Cell]]] = [
-        (
-            "final accuracy",
-            f"Test accuracy, mean of the last {LAST} tested rounds; ± is the standard deviation over seeds",
-            measured("accuracy", percent),
-        ),
-        (
-            "difference",
-            "Final accuracy minus that of the method it is tested against, in percentage points",
-            difference,
-        ),
-        ("Welch p", "Two-sided Welch's t-test on the final accuracies", p("welch_p")),
-        (
-            "paired p",
-            "Two-sided paired t-test over seeds; with the same seed, methods share data split, availability and "
-            "initial weights",
-            p("paired_p"),
-        ),
-        ("test loss", f"Mean of the last {LAST} tested rounds", decimals("test-loss", 3)),
-        ("train loss", f"Mean over the clients that trained, last {LAST} rounds", decimals("train-loss", 3)),
-        (
-            f"rounds to {goal}",
-            "First round with this test accuracy, mean over the seeds that reached it; (2/3) means 2 of 3 seeds",
-            lambda arm: (_mean(arm.rounds_to_target), to_target(arm.rounds_to_target, "{:.0f}".format)),
-        ),
-        (
-            f"upload to {goal}",
-            "Data sent by the clients up to that round",
-            lambda arm: (_mean(arm.uplink_to_target), to_target(arm.uplink_to_target, megabytes)),
-        ),
-        (
-            "total upload",
-            "Data sent by the clients in the whole run",
-            measured("uplink", lambda spread: NONE if spread is None else megabytes(1e6 * spread.mean)),
-        ),
-        ("clients in Sᶠ", "Number of clients that may be selected, mean over the rounds", decimals("filtered", 1)),
-        ("mean over clients", "Mean of the clients' own test accuracies", measured("client-accuracy", percent)),
-        (
-            "worst tenth",
-            "Mean test accuracy of the tenth of the clients with the lowest accuracy",
-            measured("worst-tenth", percent),
-        ),
-    ]
-    rows = [[cell(arm) for _, _, cell in table] for arm in statistics]
-    used = [i for i in range(len(table)) if any(row[i][0] is not None for row in rows)]
-    return {"headings": [table[i][:2] for i in used], "rows": [[row[i] for i in used] for row in rows]}
+    texts: dict[str, Callable[[Spread | None], str]] = {
+        "accuracy": percent,
+        "test-loss": decimals("{:.3f}"),
+        "train-loss": decimals("{:.3f}"),
+        "uplink": lambda spread: megabytes(1e6 * spread.mean) if spread else NONE,
+        "filtered": decimals("{:.1f}"),
+        "client-accuracy": percent,
+        "worst-tenth": percent,
+    }
+    difference = accuracy_difference(arm, against)
+    welch, paired = _p(arm, "welch_p"), _p(arm, "paired_p")
+    return {
+        **{name: cell(arm.measures.get(name), text) for name, text in texts.items()},
+        "difference": (difference, NONE if difference is None else f"{points(difference)} to {against.arm}"),
+        "welch-p": (welch, p_value(welch)),
+        "paired-p": (paired, p_value(paired)),
+        "rounds-to-target": cell(arm.rounds_to_target, lambda spread: to_target(spread, "{:.0f}".format)),
+        "uplink-to-target": cell(arm.uplink_to_target, lambda spread: to_target(spread, megabytes)),
+    }
 
 
 def accuracy_difference(arm: ArmStatistics, other: ArmStatistics) -> float | None:
@@ -173,10 +135,6 @@ def accuracy_difference(arm: ArmStatistics, other: ArmStatistics) -> float | Non
 def _p(arm: ArmStatistics, which: str, measure: str = "accuracy") -> float | None:
     p: float | None = getattr(arm.tests[measure], which) if measure in arm.tests else None
     return p
-
-
-def _mean(spread: Spread | None) -> float | None:
-    return spread.mean if spread else None
 
 
 def _title(measure: str) -> str:

@@ -101,7 +101,7 @@ def _comparison(place: Path, read: Read) -> Section:
         title = str(plan["title"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return _damaged_comparison(place, read)
-    return Section(title, place, seeds, arms, _fraction(plan.get("target", _target(place / "summary.json"))))
+    return Section(title, place, seeds, arms, _target(plan, place / "summary.json"))
 
 
 def _runs(place: Path, paths: Sequence[str], seeds: Sequence[int], read: Read) -> tuple[Run | None, ...]:
@@ -121,16 +121,13 @@ def _damaged_comparison(place: Path, read: Read) -> Section:
     return Section(place.resolve().name, place, seeds, arms, planned=False, problems=(problem,))
 
 
-def _target(path: Path) -> Any:
-    try:
-        summary = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return None
-    return summary.get("target") if isinstance(summary, dict) else None
-
-
-def _fraction(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and 0 <= value <= 1 else None
+def _target(plan: Mapping[str, Any], summary: Path) -> float | None:
+    """The target accuracy in the plan, or else the one that the finished comparison used."""
+    found = plan.get("target")
+    if found is None:
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+            found = json.loads(summary.read_bytes())["target"]
+    return float(found) if isinstance(found, int | float) and 0 <= found <= 1 else None
 
 
 def _single_runs(runs: Sequence[Run]) -> list[Section]:
@@ -185,11 +182,12 @@ def _baseline(run: Run, groups: Sequence[Sequence[Run]]) -> int:
     def without_filter(other: Run) -> dict[str, Any]:
         return {key: value for key, value in other.table.items() if key not in (*NOT_COMPARED, "filter")}
 
-    for i, group in enumerate(groups):
-        same = without_filter(group[0]) == without_filter(run)
-        if same and _section_of(group[0], "filter").get("name") == "none":
-            return i
-    return 0
+    unfiltered = (
+        i
+        for i, (other, *_) in enumerate(groups)
+        if _section_of(other, "filter").get("name") == "none" and without_filter(other) == without_filter(run)
+    )
+    return next(unfiltered, 0)
 
 
 def _section_of(run: Run, name: str) -> Mapping[str, Any]:

@@ -11,7 +11,7 @@ import numpy as np
 from filfl.report.formatting import count, megabytes, p_equals, percent, points, spread_text
 from filfl.report.html.clients import kept_of
 from filfl.report.html.collect import ArmRuns, Section
-from filfl.report.statistics import LEVEL, ArmStatistics, Spread, compare_arms, default_target
+from filfl.report.statistics import LEVEL, ArmStatistics, compare_arms, default_target
 from filfl.report.table import accuracy_difference
 from filfl.runs.reader import Run
 
@@ -39,15 +39,13 @@ def headline(section: Section, statistics: Sequence[ArmStatistics], target: floa
     if winner is None:
         return {"sentence": "No round has been tested yet.", "more": [], "tiles": []}
     rival = _rival(winner, arms)
-    filtering = _filtering_arm(section, arms, winner)
-    kept = kept_by(filtering) if filtering else None
     sentences = [_result(winner, rival), _cost(winner, rival, target)]
-    tiles = [_winner_tile(winner)]
+    tiles = [_tile("Best method", winner.arm, _score(winner)) | {"arm": winner.arm}]
     if rival:
         tiles += [_difference_tile(winner, rival), _cost_tile(winner, rival, target)]
-    if filtering and kept:
-        sentences.append(_kept_sentence(filtering.name, kept))
-        tiles.append(_kept_tile(filtering.name, kept))
+    if kept := _kept(section, arms, winner):
+        sentences.append(kept.sentence)
+        tiles.append(kept.tile)
     return {
         "sentence": _progress(section) + " ".join(filter(None, sentences)),
         "more": _other_groups(winner, arms),
@@ -58,20 +56,13 @@ def headline(section: Section, statistics: Sequence[ArmStatistics], target: floa
 def problems_of(section: Section) -> list[str]:
     """What is missing, unfinished or damaged, and where."""
     notes = list(section.problems)
-    found: dict[str, list[Run]] = {}
-    for run in section.started:
-        for problem in run.problems:
-            found.setdefault(problem, []).append(run)
-    for problem, runs in found.items():
-        more = f" and {len(runs) - 1} more" if len(runs) > 1 else ""
-        notes.append(f"{runs[0].directory}{more}: {problem}")
-    waiting = [run for run in section.started if not run.finished]
-    if waiting:
-        where = ", ".join(
-            f"{run.name} seed {run.seed} ({len(run.records)} of {run.rounds} rounds)" for run in waiting[:6]
-        )
+    for problem in dict.fromkeys(problem for run in section.started for problem in run.problems):
+        first, *others = [run for run in section.started if problem in run.problems]
+        notes.append(f"{first.directory}{f' and {len(others)} more' if others else ''}: {problem}")
+    if waiting := [run for run in section.started if not run.finished]:
+        named = [f"{run.name} seed {run.seed} ({len(run.records)} of {run.rounds} rounds)" for run in waiting[:6]]
         more = f" and {len(waiting) - 6} more" if len(waiting) > 6 else ""
-        notes.append(f"Not finished: {where}{more}.")
+        notes.append(f"Not finished: {', '.join(named)}{more}.")
     if section.missing:
         notes.append(f"{count(section.missing, 'run')} not started.")
     return notes
@@ -129,21 +120,22 @@ def _result(winner: ArmStatistics, rival: ArmStatistics | None) -> str:
 
 
 def _cost(winner: ArmStatistics, rival: ArmStatistics | None, target: float) -> str:
-    if not winner.rounds_to_target or not winner.uplink_to_target:
+    if not (mine := _reached(winner)):
         return ""
-    sent = megabytes(winner.uplink_to_target.mean)
-    sentence = f"It reaches {100 * target:.3g} % after {_rounds(winner.rounds_to_target)} and {sent} of upload"
+    sentence = f"It reaches {100 * target:.3g} % after {mine[0]} and {mine[1]} of upload"
     if rival is None:
         return f"{sentence}."
-    if not rival.rounds_to_target or not rival.uplink_to_target:
-        return f"{sentence}; {rival.arm} never does."
-    sent = megabytes(rival.uplink_to_target.mean)
-    return f"{sentence}; {rival.arm} after {_rounds(rival.rounds_to_target)} and {sent}."
+    theirs = _reached(rival)
+    return f"{sentence}; {rival.arm} " + (f"after {theirs[0]} and {theirs[1]}." if theirs else "never does.")
 
 
-def _rounds(spread: Spread) -> str:
-    missed = f" (in {spread.count} of {spread.of} seeds)" if spread.count < spread.of else ""
-    return count(round(spread.mean), "round") + missed
+def _reached(arm: ArmStatistics) -> tuple[str, str] | None:
+    """The rounds and the upload until the target accuracy; None if no seed reached it."""
+    rounds, sent = arm.rounds_to_target, arm.uplink_to_target
+    if not rounds or not sent:
+        return None
+    missed = f" (in {rounds.count} of {rounds.of} seeds)" if rounds.count < rounds.of else ""
+    return count(round(rounds.mean), "round") + missed, megabytes(sent.mean)
 
 
 def _other_groups(winner: ArmStatistics, arms: dict[str, ArmStatistics]) -> list[str]:
@@ -157,8 +149,8 @@ def _other_groups(winner: ArmStatistics, arms: dict[str, ArmStatistics]) -> list
     return sentences
 
 
-def _winner_tile(winner: ArmStatistics) -> dict[str, str]:
-    return {"label": "Best method", "value": winner.arm, "detail": _score(winner), "arm": winner.arm}
+def _tile(label: str, value: str, detail: str) -> dict[str, str]:
+    return {"label": label, "value": value, "detail": detail}
 
 
 def _difference_tile(winner: ArmStatistics, rival: ArmStatistics) -> dict[str, str]:
@@ -168,101 +160,81 @@ def _difference_tile(winner: ArmStatistics, rival: ArmStatistics) -> dict[str, s
     else:
         test = p_equals(p) + (", a significant difference" if p < LEVEL else ", may be chance")
     value = f"{points(difference)} points" if difference is not None else "lower loss"
-    return {"label": f"Against {rival.arm}", "value": value, "detail": f"{rival.arm}: {_score(rival)}; {test}"}
+    return _tile(f"Against {rival.arm}", value, f"{rival.arm}: {_score(rival)}; {test}")
 
 
 def _cost_tile(winner: ArmStatistics, rival: ArmStatistics, target: float) -> dict[str, str]:
-    mine, theirs = winner.uplink_to_target, rival.uplink_to_target
-    label = f"Upload to reach {100 * target:.3g} %"
-    if not mine or not winner.rounds_to_target:
-        return {"label": label, "value": "never reached", "detail": "Lower the target, or run more rounds"}
-    rounds = _rounds(winner.rounds_to_target)
-    if not theirs or not rival.rounds_to_target:
-        detail = f"{rounds}; {rival.arm} never reaches it"
-    else:
-        times = f"{mine.mean / theirs.mean:.2g} times" if theirs.mean else "against"
-        sent = f"{times} the {megabytes(theirs.mean)} of {rival.arm}"
-        detail = f"{rounds} instead of {_rounds(rival.rounds_to_target)}; {sent}"
-    return {"label": label, "value": megabytes(mine.mean), "detail": detail}
+    label, mine, theirs = f"Upload to reach {100 * target:.3g} %", _reached(winner), _reached(rival)
+    if not mine:
+        return _tile(label, "never reached", "Lower the target, or run more rounds")
+    if not theirs:
+        return _tile(label, mine[1], f"{mine[0]}; {rival.arm} never reaches it")
+    return _tile(label, mine[1], f"{mine[0]}; {rival.arm} needs {theirs[1]} and {theirs[0]}")
 
 
 @dataclass(frozen=True)
 class Kept:
-    """How many of the clients that the filter considered it kept, summed over the filter rounds of an arm."""
+    """How many clients the filter of an arm considered and kept, summed over its filter rounds."""
 
-    judged: int
-    kept: int
-    bad_judged: int
-    bad_kept: int
+    arm: ArmRuns
+    judged: Counter[bool]
+    """By whether the client is bad."""
+    kept: Counter[bool]
     filter_rounds: int
-    seed: int
-    least: tuple[str, ...]
-    """The clients that were kept least in the run of this seed."""
 
     @property
     def shares(self) -> tuple[str, str] | None:
         """The shares of bad and of other clients that were kept; None if there are not both kinds."""
-        others = self.judged - self.bad_judged
-        if not self.bad_judged or not others:
+        if not self.judged[True] or not self.judged[False]:
             return None
-        return _share(self.bad_kept / self.bad_judged), _share((self.kept - self.bad_kept) / others)
+        return _share(self.kept[True] / self.judged[True]), _share(self.kept[False] / self.judged[False])
+
+    @property
+    def sentence(self) -> str:
+        if self.shares:
+            bad, others = self.shares
+            return f"The filter of {self.arm.name} kept bad clients in {bad} of the cases and the others in {others}."
+        kept, judged = (counts.total() / self.filter_rounds for counts in (self.kept, self.judged))
+        return f"The filter of {self.arm.name} kept {kept:.0f} of {judged:.0f} clients on average."
+
+    @property
+    def tile(self) -> dict[str, str]:
+        run = self.arm.started[0]
+        least = ", ".join(_kept_least(run))
+        named = f"Kept least, seed {run.seed}: {least}" if least else "No client was filtered out"
+        if self.shares:
+            bad, others = self.shares
+            detail = f"and {others} of the other clients. {named}"
+            return _tile(f"Kept by the filter of {self.arm.name}", f"{bad} of bad clients", detail)
+        removed = 1 - self.kept.total() / self.judged.total()
+        return _tile(f"Filtered out by {self.arm.name}", _share(removed), named)
 
 
-def kept_by(arm: ArmRuns) -> Kept | None:
-    """The counts over all runs of an arm; None if its filter considered no client."""
-    judged = kept = bad_judged = bad_kept = filter_rounds = 0
-    for run in arm.started:
-        bad = set(np.flatnonzero(run.clients.noisy).tolist()) if run.clients else set()
-        for record in run.records:
-            considered, keeps = record["considered"], set(kept_of(record))
-            filter_rounds += bool(considered)
-            judged += len(considered)
-            kept += len(keeps)
-            bad_judged += len(bad.intersection(considered))
-            bad_kept += len(bad & keeps)
-    if not judged:
-        return None
-    first = arm.started[0]
-    return Kept(judged, kept, bad_judged, bad_kept, filter_rounds, first.seed, _kept_least(first))
-
-
-def _kept_least(run: Run) -> tuple[str, ...]:
-    """The clients that were kept least often in relation to how often they were considered."""
-    judged = Counter(k for record in run.records for k in record["considered"])
-    kept = Counter(k for record in run.records for k in kept_of(record))
-    removed = [k for k in judged if kept[k] < judged[k]]
-    removed.sort(key=lambda k: (kept[k] / judged[k], -judged[k], k))
-    return tuple(f"{_name(run, k)} ({kept[k]} of {judged[k]})" for k in removed[:NAMED])
-
-
-def _name(run: Run, k: int) -> str:
-    return str(run.clients.names[k]) if run.clients and k < len(run.clients) else str(k)
-
-
-def _filtering_arm(section: Section, arms: dict[str, ArmStatistics], winner: ArmStatistics) -> ArmRuns | None:
-    """The winner if it filters, or else the best arm that does."""
-    filters = {
-        arm.name: arm for arm in section.arms if any(r["considered"] for run in arm.started for r in run.records)
-    }
+def _kept(section: Section, arms: dict[str, ArmStatistics], winner: ArmStatistics) -> Kept | None:
+    """What the filter of the winner kept, or that of the best arm that filters."""
+    filters = {arm.name: kept for arm in section.arms if (kept := _kept_by(arm)).filter_rounds}
     leader = winner if winner.arm in filters else best([arms[name] for name in filters])
     return filters[leader.arm] if leader else None
 
 
-def _kept_sentence(arm: str, kept: Kept) -> str:
-    if kept.shares:
-        bad, others = kept.shares
-        return f"The filter of {arm} kept bad clients in {bad} of the cases and the others in {others}."
-    size, considered = kept.kept / kept.filter_rounds, kept.judged / kept.filter_rounds
-    return f"The filter of {arm} kept {size:.0f} of {considered:.0f} clients on average."
+def _kept_by(arm: ArmRuns) -> Kept:
+    judged, kept, filter_rounds = Counter[bool](), Counter[bool](), 0
+    for run in arm.started:
+        bad = set(np.flatnonzero(run.clients.noisy).tolist()) if run.clients else set()
+        for record in run.records:
+            judged.update(k in bad for k in record["considered"])
+            kept.update(k in bad for k in kept_of(record))
+            filter_rounds += bool(record["considered"])
+    return Kept(arm, judged, kept, filter_rounds)
 
 
-def _kept_tile(arm: str, kept: Kept) -> dict[str, str]:
-    named = f"Kept least, seed {kept.seed}: {', '.join(kept.least)}" if kept.least else "No client was filtered out"
-    if kept.shares:
-        bad, others = kept.shares
-        detail = f"and {others} of the other clients. {named}"
-        return {"label": f"Kept by the filter of {arm}", "value": f"{bad} of bad clients", "detail": detail}
-    return {"label": f"Filtered out by {arm}", "value": _share(1 - kept.kept / kept.judged), "detail": named}
+def _kept_least(run: Run) -> list[str]:
+    """The clients that were kept least often in relation to how often they were considered."""
+    judged = Counter(k for record in run.records for k in record["considered"])
+    kept = Counter(k for record in run.records for k in kept_of(record))
+    removed = sorted((k for k in judged if kept[k] < judged[k]), key=lambda k: (kept[k] / judged[k], -judged[k], k))
+    names = {k: run.clients.names[k] for k in removed[:NAMED] if run.clients and k < len(run.clients)}
+    return [f"{names.get(k, k)} ({kept[k]} of {judged[k]})" for k in removed[:NAMED]]
 
 
 def _share(value: float) -> str:

@@ -17,8 +17,9 @@ from filfl.report.html.collect import ArmRuns, Section
 from filfl.report.html.headline import headline, measure, problems_of
 from filfl.report.plots import arm_places
 from filfl.report.series import CURVES, Series, rounded, series_of, uploaded
-from filfl.report.table import page_table
+from filfl.report.table import page_row
 from filfl.runs.reader import Run
+from filfl.runs.summary import LAST
 
 SCRIPTS = ("dom.js", "charts.js", "clients.js", "filtering.js", "tables.js", "page.js")
 """In the order in which the page loads them."""
@@ -39,6 +40,7 @@ def report_data(sections: Sequence[Section], live: bool = False, show: ShowRun =
         "filfl": filfl.__version__,
         "made": datetime.now().astimezone().strftime("%Y-%m-%d %H:%M"),
         "live": live,
+        "last": LAST,
         "sections": [_section(section, MOST_DECISIONS // max(runs, 1), show) for section in sections],
     }
 
@@ -73,6 +75,7 @@ def settings(section: Section) -> dict[str, Any]:
 
 def _section(section: Section, most: int, show: ShowRun) -> dict[str, Any]:
     statistics, target = measure(section)
+    by_name = {arm.arm: arm for arm in statistics}
     places = arm_places([arm.name for arm in section.arms], {arm.name: arm.against for arm in section.arms})
     return {
         "title": section.title,
@@ -85,7 +88,7 @@ def _section(section: Section, most: int, show: ShowRun) -> dict[str, Any]:
             {"name": arm.name, "against": arm.against, "colour": places[arm.name][0], "line": places[arm.name][1]}
             for arm in section.arms
         ],
-        "measures": page_table(statistics, target),
+        "measures": [page_row(arm, by_name[arm.against]) for arm in statistics],
         "curves": _curves(section),
         "settings": settings(section),
         "runs": [{"arm": i, **show(run, most)} for i, arm in enumerate(section.arms) for run in arm.started],
