@@ -91,9 +91,9 @@ def test_filtering_gap_of_keep_all_is_zero() -> None:
 
 def test_filtering_gap_equals_gain_in_reward_with_federated_rewards() -> None:
     """With filter.data = federated and no weight decay F_V is F: R(S^f) - R(S_t) = F(v_t) - F(z_t)."""
-    judged = {"filter.name": "opt", "filter.data": "federated", "training.weight_decay": 0.0, "training.lr": 0.05}
-    judged |= {"training.schedule": "constant", "rounds": 12, "data.heterogeneity": 0.5}
-    records = filfl.simulate({**CONVERGENCE, **judged}).records
+    changes = {"filter.name": "opt", "filter.data": "federated", "training.weight_decay": 0.0, "training.lr": 0.05}
+    changes |= {"training.schedule": "constant", "rounds": 12, "data.heterogeneity": 0.5}
+    records = filfl.simulate({**CONVERGENCE, **changes}).records
     gains = [record["reward_filtered"] - record["reward_all"] for record in records]
     gaps = [record["metrics"]["filtering_gap"] for record in records]
     assert gaps == pytest.approx(gains, abs=2e-5) and max(gaps) > 1e-3

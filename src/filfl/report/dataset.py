@@ -53,8 +53,8 @@ def draw_labels(data: FederatedData, title: str, path: Path) -> Path:
     figure = Figure(figsize=(10, 4.6), layout="constrained")
     axis = figure.subplots()
     image = axis.imshow(counts[largest].T, aspect="auto", cmap="viridis", interpolation="nearest", origin="lower")
-    everybody = len(largest) == data.num_clients
-    axis.set_xlabel("Client" if everybody else f"The {SHOWN} largest of {data.num_clients} clients")
+    all_clients = len(largest) == data.num_clients
+    axis.set_xlabel("Client" if all_clients else f"The {SHOWN} largest of {data.num_clients} clients")
     axis.set_ylabel("Label")
     axis.set_title(title, fontsize=11)
     figure.colorbar(image, ax=axis, label="Samples")

@@ -47,8 +47,8 @@ def gap_of(record: Record) -> float | None:
 
 def gain_of(record: Record) -> float | None:
     """delta_t on the filtering set: loss of the mean of all clients that trained, minus loss of the mean of S^f."""
-    everybody, found = record.get("reward_all"), record.get("reward_filtered")
-    return None if everybody is None or found is None else float(found - everybody)
+    all_clients, found = record.get("reward_all"), record.get("reward_filtered")
+    return None if all_clients is None or found is None else float(found - all_clients)
 
 
 def neighbourhood(records: Records) -> float | None:

@@ -68,8 +68,8 @@ class Run:
         """S_t of a record; None if the record does not list it and it is not all clients."""
         if record["available"] is not None:
             return np.array(record["available"], dtype=np.int64)
-        everybody = self.clients is not None and record["num_available"] == len(self.clients)
-        return np.arange(record["num_available"]) if everybody else None
+        all_clients = self.clients is not None and record["num_available"] == len(self.clients)
+        return np.arange(record["num_available"]) if all_clients else None
 
     def may_be_chosen(self, record: Mapping[str, Any]) -> Ids:
         """The clients from which A_t was selected. S_t is computed again where the record does not list it."""

@@ -26,18 +26,18 @@ def client_map(run: Run) -> dict[str, Any]:
     shown = _most_involved(known, counts)
     available, all_listed = np.zeros(len(shown), dtype=np.int64), True
     cells = np.full((len(shown), len(run.records)), AWAY, dtype=np.uint8)
-    judged: set[int] = set()
+    considered: set[int] = set()
     for column, record in enumerate(run.records):
         here = run.available(record)
         all_listed = all_listed and here is not None
         present = _rows(shown, record["selected"] if here is None else here)
         available[present] += 1
         cells[present, column] = AVAILABLE
-        judged = set(record["considered"]) if record["did_filter"] else judged
+        considered = set(record["considered"]) if record["did_filter"] else considered
         if record["filtered"] is None:
             cells[present, column] = IN
         else:
-            out = judged.difference(record["filtered"])
+            out = considered.difference(record["filtered"])
             cells[np.intersect1d(present, _rows(shown, sorted(out))), column] = FILTERED_OUT
             cells[_rows(shown, record["filtered"]), column] = IN
         cells[_rows(shown, record["selected"]), column] = SELECTED

@@ -177,7 +177,7 @@ class Kept:
     """How many clients the filter of an arm considered and kept, summed over its filter rounds."""
 
     arm: ArmRuns
-    judged: Counter[bool]
+    considered: Counter[bool]
     """By whether the client is bad."""
     kept: Counter[bool]
     filter_rounds: int
@@ -185,17 +185,17 @@ class Kept:
     @property
     def shares(self) -> tuple[str, str] | None:
         """The shares of bad and of other clients that were kept; None if there are not both kinds."""
-        if not self.judged[True] or not self.judged[False]:
+        if not self.considered[True] or not self.considered[False]:
             return None
-        return _share(self.kept[True] / self.judged[True]), _share(self.kept[False] / self.judged[False])
+        return _share(self.kept[True] / self.considered[True]), _share(self.kept[False] / self.considered[False])
 
     @property
     def sentence(self) -> str:
         if self.shares:
             bad, others = self.shares
             return f"The filter of {self.arm.name} kept bad clients in {bad} of the cases and the others in {others}."
-        kept, judged = (counts.total() / self.filter_rounds for counts in (self.kept, self.judged))
-        return f"The filter of {self.arm.name} kept {kept:.0f} of {judged:.0f} clients on average."
+        kept, considered = (counts.total() / self.filter_rounds for counts in (self.kept, self.considered))
+        return f"The filter of {self.arm.name} kept {kept:.0f} of {considered:.0f} clients on average."
 
     @property
     def tile(self) -> dict[str, str]:
@@ -206,7 +206,7 @@ class Kept:
             bad, others = self.shares
             detail = f"and {others} of the other clients. {named}"
             return _tile(f"Kept by the filter of {self.arm.name}", f"{bad} of bad clients", detail)
-        removed = 1 - self.kept.total() / self.judged.total()
+        removed = 1 - self.kept.total() / self.considered.total()
         return _tile(f"Filtered out by {self.arm.name}", _share(removed), named)
 
 
@@ -218,23 +218,25 @@ def _kept(section: Section, arms: dict[str, ArmStatistics], winner: ArmStatistic
 
 
 def _kept_by(arm: ArmRuns) -> Kept:
-    judged, kept, filter_rounds = Counter[bool](), Counter[bool](), 0
+    considered, kept, filter_rounds = Counter[bool](), Counter[bool](), 0
     for run in arm.started:
         bad = set(np.flatnonzero(run.clients.noisy).tolist()) if run.clients else set()
         for record in run.records:
-            judged.update(k in bad for k in record["considered"])
+            considered.update(k in bad for k in record["considered"])
             kept.update(k in bad for k in kept_of(record))
             filter_rounds += bool(record["considered"])
-    return Kept(arm, judged, kept, filter_rounds)
+    return Kept(arm, considered, kept, filter_rounds)
 
 
 def _kept_least(run: Run) -> list[str]:
     """The clients that were kept least often in relation to how often they were considered."""
-    judged = Counter(k for record in run.records for k in record["considered"])
+    considered = Counter(k for record in run.records for k in record["considered"])
     kept = Counter(k for record in run.records for k in kept_of(record))
-    removed = sorted((k for k in judged if kept[k] < judged[k]), key=lambda k: (kept[k] / judged[k], -judged[k], k))
+    removed = sorted(
+        (k for k in considered if kept[k] < considered[k]), key=lambda k: (kept[k] / considered[k], -considered[k], k)
+    )
     names = {k: run.clients.names[k] for k in removed[:NAMED] if run.clients and k < len(run.clients)}
-    return [f"{names.get(k, k)} ({kept[k]} of {judged[k]})" for k in removed[:NAMED]]
+    return [f"{names.get(k, k)} ({kept[k]} of {considered[k]})" for k in removed[:NAMED]]
 
 
 def _share(value: float) -> str:

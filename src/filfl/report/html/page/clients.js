@@ -156,14 +156,14 @@ function paintMap() {
   const named = rowHeight >= MAP.labels;
   const names = run.clients.names;
   const labels = named ? Math.min(width / 4, Math.max(...order.map(({ index }) => pen.measureText(names[index]).width)) + 8) : 0;
-  const judged = run.clients.considered.some(Boolean);
-  const bars = judged ? Math.min(MAP.bars, width / 5) : 0;
+  const considered = run.clients.considered.some(Boolean);
+  const bars = considered ? Math.min(MAP.bars, width / 5) : 0;
   const left = labels + MAP.flag + 2;
   const plot = Math.max(1, width - left - bars - 4);
   Object.assign(mapped, { width, rowHeight, left, plot, rounds, cell: rounds ? plot / rounds : plot });
   if (rounds) paintCells(pen, ratio);
   paintSides(pen, { named, labels, bars });
-  paintRounds(pen, judged);
+  paintRounds(pen, considered);
 }
 
 /** One pixel per cell on a separate canvas, which is then stretched: fast even with 100,000 cells. */
@@ -226,10 +226,10 @@ function paintSides(pen, { named, labels, bars }) {
 }
 
 /** Round numbers below, and a tick above every filter round. */
-function paintRounds(pen, judged) {
+function paintRounds(pen, considered) {
   const { run, order, rounds, rowHeight, left, plot, cell } = mapped;
   pen.fillStyle = colour("muted");
-  if (judged) for (const [round] of run.traces) pen.fillRect(left + (round - 0.5) * cell - 0.75, 1, 1.5, 6);
+  if (considered) for (const [round] of run.traces) pen.fillRect(left + (round - 0.5) * cell - 0.75, 1, 1.5, 6);
   const bottom = MAP.top + order.length * rowHeight;
   const apart = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000].find((n) => n * cell >= 44) || rounds;
   for (let column = 0; column < rounds; column += 1) {
@@ -259,10 +259,10 @@ function pointAtMap(event) {
   const c = mapped.run.clients;
   markRow(at.index);
   const about = [c.sizes ? `${c.sizes[at.index]} samples` : null, c.fault ? c.fault[at.index] : null].filter(Boolean);
-  const judged = c.considered[at.index] ? `kept in ${c.kept[at.index]} of ${c.considered[at.index]} filter rounds` : "never considered";
+  const considered = c.considered[at.index] ? `kept in ${c.kept[at.index]} of ${c.considered[at.index]} filter rounds` : "never considered";
   const state = at.column === null ? null : SHORT_STATES[c.map[at.index][at.column]];
   const now = state ? [`round ${at.column + 1}: ${state}`] : [];
-  showTip(event, `client ${c.names[at.index]}${about.length ? ` (${about.join(", ")})` : ""}`, ...now, judged);
+  showTip(event, `client ${c.names[at.index]}${about.length ? ` (${about.join(", ")})` : ""}`, ...now, considered);
 }
 
 /** A click shows the latest filter round up to that round. */
