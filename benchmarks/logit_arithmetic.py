@@ -22,7 +22,7 @@ from filfl.errors import FilflError
 from filfl.evaluation import Samples, cross_entropy
 from filfl.experiment import Experiment
 from filfl.logits import ARITHMETIC, LOSS_ROOM
-from filfl.report.table import markdown_rows
+from filfl.report.formatting import markdown_rows
 from filfl.simulation.serial import SerialClients, samples_on
 from filfl.simulation.setup import network
 from filfl.weights import FlatModel, Weights

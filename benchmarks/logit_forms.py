@@ -19,7 +19,7 @@ from filfl.evaluation import Samples, cross_entropy, outputs
 from filfl.experiment import Experiment
 from filfl.filtering import FILTERS
 from filfl.logits import Form
-from filfl.report.table import markdown_rows
+from filfl.report.formatting import markdown_rows
 from filfl.rng import stream
 from filfl.sections import FilterOptions
 from filfl.simulation.inference import Inference

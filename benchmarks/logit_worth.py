@@ -17,7 +17,7 @@ from filfl.models.cnn import LeafCNN, SmallCNN
 from filfl.models.lstm import LSTM
 from filfl.models.mlp import MLP
 from filfl.models.resnet import ResNet18
-from filfl.report.table import markdown_rows
+from filfl.report.formatting import markdown_rows
 from filfl.weights import FlatModel
 
 M = 500

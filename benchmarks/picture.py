@@ -1,4 +1,4 @@
-"""docs/images/performance.png: speeds against the bare loop, and how times grow with the sizes."""
+"""docs/images/performance.png: speeds relative to the bare loop, and how times grow with the sizes."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ OURS, OTHERS = "#1b7837", "#9e9e9e"
 
 
 def draw(results: Results, path: Path) -> None:
-    """One panel a workload with a bar a contender, then one a size with its curves."""
+    """One panel per workload with one bar per contender, then one panel per size with its curves."""
     training = {name: part for name, part in in_order(results, "training").items() if name != "W2-6"}
     filters = in_order(results, "filters")
     against: dict[str, list[str]] = {}
@@ -27,9 +27,11 @@ def draw(results: Results, path: Path) -> None:
     figure, axes = plt.subplots(rows, columns, figsize=(15, 3.4 * rows), squeeze=False, layout="constrained")
     places = iter(axes.flat)
     for name, part in training.items():
-        _bars(next(places), workloads.TITLES["training"][name].partition(", ")[0], "times the bare loop's speed", part)
+        _bars(
+            next(places), workloads.TITLES["training"][name].partition(", ")[0], "speed relative to the bare loop", part
+        )
     for name, part in filters.items():
-        _bars(next(places), f"filter: {workloads.TITLES['filters'][name]}", "times the naive filter's speed", part)
+        _bars(next(places), f"filter: {workloads.TITLES['filters'][name]}", "speed relative to the naive filter", part)
     for x, names in against.items():
         _curves(next(places), x, {name: results["scaling"][name]["points"] for name in names})
     for axis in places:
@@ -61,7 +63,7 @@ def _curves(axis: Axes, x: str, curves: dict[str, list[tuple[int, float]]]) -> N
     axis.set(xlabel=x, ylabel="seconds", xscale="log", yscale="log", title=f"seconds against {x}")
     axis.set_xticks(sizes, [f"{size:,}" for size in sizes], minor=False)
     axis.xaxis.set_minor_formatter(NullFormatter())
-    axis.set_ylim(min(values) / 5, max(values) * 5)  # a decade at least, so that there are ticks
+    axis.set_ylim(min(values) / 5, max(values) * 5)  # at least a decade, so that the axis has ticks
     axis.yaxis.set_major_formatter("{x:g}")
     axis.yaxis.set_minor_formatter(NullFormatter())
     axis.legend(fontsize=8, frameon=False)

@@ -12,9 +12,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from filfl.report.collect import collect
-from filfl.report.html import render, report_data
-from filfl.report.stored import read_stored
+from filfl.report.html.collect import collect
+from filfl.report.html.render import render, report_data
 from report_store import Size, write_comparison
 
 CLICKS = {
@@ -28,7 +27,7 @@ def measure(folder: Path, size: Size) -> dict[str, Any]:
     """Write the comparison and its report into a folder, and measure it."""
     write_comparison(folder / "comparison", size)
     began = time.perf_counter()
-    page = render(report_data(collect([folder / "comparison"], read_stored)))
+    page = render(report_data(collect([folder / "comparison"])))
     seconds = time.perf_counter() - began
     path = folder / "report.html"
     path.write_text(page, encoding="utf-8")

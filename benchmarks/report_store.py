@@ -37,7 +37,12 @@ def write_comparison(place: Path, size: Size) -> Path:
     for arm, filter_name in ARMS.items():
         for seed in range(size.seeds):
             write_run(place / arm / f"seed-{seed}", arm, filter_name, seed, size)
-    plan = {"seeds": list(range(size.seeds)), "arms": {arm: {"against": "fedavg"} for arm in ARMS}}
+    plan = {
+        "title": place.name,
+        "seeds": list(range(size.seeds)),
+        "arms": {arm: {"against": "fedavg"} for arm in ARMS},
+        "runs": {arm: [f"{arm}/seed-{seed}" for seed in range(size.seeds)] for arm in ARMS},
+    }
     (place / PLAN).write_text(tomli_w.dumps(plan))
     return place
 

@@ -1,4 +1,4 @@
-"""Section 4 in a world where everything is known: the distance to the optimum, and the filtering gap."""
+"""Section 4 of the paper on a problem with a known optimum: the distance to it, and the filtering gap."""
 
 from itertools import pairwise
 from typing import Any
@@ -42,7 +42,7 @@ def test_distance_and_excess_by_hand() -> None:
     assert problem.distance(torch.tensor([3.0, 0.0])) == 5.0
 
 
-def test_the_excess_is_what_the_objective_has_above_its_minimum() -> None:
+def test_excess_is_objective_minus_its_minimum() -> None:
     data = Ridge(clients=4, features=3, samples=20).load(0)
     problem = least_squares(data, 0.3)
 
@@ -63,21 +63,21 @@ def test_distance_of_the_last_model_by_hand() -> None:
     assert untested == {} and len(tested) == 2
 
 
-def test_without_noise_and_heterogeneity_the_distance_falls_to_nothing() -> None:
+def test_distance_vanishes_without_noise_and_heterogeneity() -> None:
     same = {"data.heterogeneity": 0.0, "data.noise": 0.0, "training.weight_decay": 0.0, "rounds": 60}
     distances = metrics({**same, "training.schedule": "constant", "training.lr": 0.1}, "distance")
     assert all(later < before for before, later in pairwise(distances) if before > 1e-9)
     assert distances[-1] < 1e-4 * distances[0]
 
 
-def test_with_a_step_of_beta_over_t_the_distance_falls_about_as_one_over_t() -> None:
+def test_distance_falls_as_one_over_t_with_step_beta_over_t() -> None:
     """Theorem 1 without a filter: from t = 10 to t = 160 by a factor of about 16, in the mean over seeds."""
     runs = np.array([metrics({"seed": seed, "rounds": 170}, "distance") for seed in range(6)]).mean(axis=0)
     early, late = runs[5:15].mean(), runs[150:170].mean()
     assert 6 < early / late < 60
 
 
-def test_a_constant_step_does_not_get_there() -> None:
+def test_constant_step_ends_farther_from_the_optimum() -> None:
     runs = {
         schedule: metrics({"training.schedule": schedule, "training.lr": 0.3}, "distance")[-5:]
         for schedule in ("constant", "inverse")
@@ -85,47 +85,47 @@ def test_a_constant_step_does_not_get_there() -> None:
     assert np.mean(runs["inverse"]) < np.mean(runs["constant"])
 
 
-def test_the_gap_of_a_filter_that_keeps_all_is_nothing() -> None:
+def test_filtering_gap_of_keep_all_is_zero() -> None:
     assert metrics({"filter.name": "keep-all", "rounds": 3}, "filtering_gap") == [0.0] * 3
 
 
-def test_the_gap_is_the_gain_in_reward_where_everybody_judges() -> None:
+def test_filtering_gap_equals_gain_in_reward_with_federated_rewards() -> None:
     """With filter.data = federated and no weight decay F_V is F: R(S^f) - R(S_t) = F(v_t) - F(z_t)."""
-    judged = {"filter.name": "opt", "filter.data": "federated", "training.weight_decay": 0.0, "training.lr": 0.05}
-    judged |= {"training.schedule": "constant", "rounds": 12, "data.heterogeneity": 0.5}
-    records = filfl.simulate({**CONVERGENCE, **judged}).records
+    changes = {"filter.name": "opt", "filter.data": "federated", "training.weight_decay": 0.0, "training.lr": 0.05}
+    changes |= {"training.schedule": "constant", "rounds": 12, "data.heterogeneity": 0.5}
+    records = filfl.simulate({**CONVERGENCE, **changes}).records
     gains = [record["reward_filtered"] - record["reward_all"] for record in records]
     gaps = [record["metrics"]["filtering_gap"] for record in records]
     assert gaps == pytest.approx(gains, abs=2e-5) and max(gaps) > 1e-3
-    assert all(gap >= -2e-5 for gap in gaps), "the best subset is not worse than all"
+    assert all(gap >= -2e-5 for gap in gaps), "the best subset is not worse than all clients"
 
 
 @pytest.mark.parametrize(
     "changes",
     [
         {"filter.name": "none"},
-        {"availability.name": "redraw", "availability.n": 5},  # v_t is not known: somebody did not train
+        {"availability.name": "redraw", "availability.n": 5},  # v_t is unknown: some clients did not train
         {"filter.cap": 5},
     ],
 )
-def test_the_gap_needs_everybodys_weights(changes: dict[str, Any]) -> None:
+def test_filtering_gap_needs_the_weights_of_all_clients(changes: dict[str, Any]) -> None:
     records = filfl.simulate({**CONVERGENCE, "filter.name": "dgf", "rounds": 2, **changes}).records
     assert all(record["metrics"].keys() == {"distance"} for record in records)
 
 
-def test_what_has_no_known_optimum_has_no_distance(blobs: filfl.FederatedData) -> None:
+def test_no_distance_without_a_known_optimum(blobs: filfl.FederatedData) -> None:
     brief = {**CONVERGENCE, "rounds": 1}
     own = filfl.simulate(brief, model=lambda: torch.nn.Sequential(torch.nn.Linear(5, 1), torch.nn.Flatten(0)))
     loss = filfl.simulate(brief, loss=lambda out, y: (out - y).abs().mean())
     assert own.records[0]["metrics"] == loss.records[0]["metrics"] == {}
-    said: list[str] = []
+    messages: list[str] = []
     few = {**brief, "data.clients": 3, "data.samples": 5, "data.features": 20, "training.weight_decay": 0.0}
-    result = filfl.simulate({**few, "data.test": 0.2}, say=said.append)
+    result = filfl.simulate({**few, "data.test": 0.2}, say=messages.append)
     assert result.records[0]["metrics"] == {}
-    assert len(said) == 1 and "the distance to the optimum is not measured: there is no single optimum" in said[0]
+    assert len(messages) == 1 and "distance to the optimum" in messages[0]
 
 
-def test_all_of_it_can_be_said_in_toml(tmp_path: Any) -> None:
+def test_convergence_study_from_toml(tmp_path: Any) -> None:
     (tmp_path / "convergence.toml").write_text(
         """
         rounds = 2

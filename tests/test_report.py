@@ -1,9 +1,11 @@
-"""The report's data: exact words and maps on small records, and stores that are cut off, damaged or of old versions."""
+"""The data of the HTML report: exact texts and maps of small records, and damaged or cut-off run directories."""
 
 import itertools
 import json
 import re
 import shutil
+import tomllib
+from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -17,14 +19,14 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 from filfl.errors import RunError
-from filfl.report.cells import measure, measures_table
-from filfl.report.collect import ArmRuns, Section, collect
-from filfl.report.figures import name_points
-from filfl.report.html import render, report_data, to_script
-from filfl.report.presence import presence, traces
-from filfl.report.settings import settings
-from filfl.report.stored import StoredRun, normal, read_stored
-from filfl.report.verdict import verdict
+from filfl.report.formatting import NONE
+from filfl.report.html.clients import client_map, decisions
+from filfl.report.html.collect import ArmRuns, Section, collect
+from filfl.report.html.headline import headline, measure
+from filfl.report.html.render import render, report_data, settings, to_script
+from filfl.report.plots import label_points
+from filfl.report.table import page_row
+from filfl.runs.reader import Run, is_record, read_finished_run, read_run, scan_run
 from filfl.runs.registered import Registered
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
@@ -40,10 +42,33 @@ def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def record(t: int, accuracy: float | None = None, **more: Any) -> dict[str, Any]:
-    return normal({"round": t, "test_accuracy": accuracy, "test_loss": accuracy, "uplink_bytes": 2_000_000, **more})
+    """A record of a round without a filter, with changes."""
+    available = more.get("available")
+    made = {
+        "round": t,
+        "did_filter": False,
+        "available": None,
+        "num_available": len(available or ()),
+        "considered": [],
+        "filtered": None,
+        "num_filtered": len(more.get("filtered", available) or ()),
+        "selected": [],
+        "refused": {},
+        "train_loss": None,
+        "test_accuracy": accuracy,
+        "test_loss": accuracy,
+        "metrics": {},
+        "uplink_bytes": 2_000_000,
+        "reward_all": None,
+        "reward_filtered": None,
+        "trace": [],
+        **more,
+    }
+    assert is_record(made)
+    return made
 
 
-def stored(name: str, records: list[dict[str, Any]], seed: int = 0, noisy: tuple[bool, ...] = ()) -> StoredRun:
+def stored(name: str, records: list[dict[str, Any]], seed: int = 0, noisy: tuple[bool, ...] = ()) -> Run:
     clients = None
     if noisy:
         names = np.array([f"c{k}" for k in range(len(noisy))])
@@ -51,7 +76,7 @@ def stored(name: str, records: list[dict[str, Any]], seed: int = 0, noisy: tuple
             names, np.full(len(noisy), 7), np.array(["random labels" if bad else "" for bad in noisy], dtype=object)
         )
     table = {"name": name, "seed": seed, "rounds": len(records), "filter": {"name": name}}
-    return StoredRun(Path(name), table, records, clients=clients, summary={})
+    return Run(Path(name), table, records, clients=clients, summary={})
 
 
 def section(**accuracies: list[list[float]]) -> Section:
@@ -71,85 +96,86 @@ def section(**accuracies: list[list[float]]) -> Section:
     return Section("title", Path("place"), tuple(range(len(arms[0].runs))), tuple(arms), target=0.5)
 
 
-def said(made: Section) -> str:
-    return verdict(made, measure(made))["sentence"]
+def sentence(made: Section) -> str:
+    return headline(made, *measure(made))["sentence"]
 
 
-def test_the_headline_says_who_won_by_how_much_and_at_what_cost() -> None:
+def test_headline_names_winner_difference_and_cost() -> None:
     # Finals are means over both rounds: 0.50, 0.52 against 0.60, 0.62, so t = 0.1 / 0.01414 = 7.07 with 2 degrees.
     made = section(plain=[[0.4, 0.6], [0.42, 0.62]], clever=[[0.5, 0.7], [0.52, 0.72]])
-    assert said(made) == (
+    assert sentence(made) == (
         "clever wins with 61.0 ± 1.4 % final accuracy (2 seeds), 10.0 points above plain (p = 0.0194). "
         "It reaches 50 % after 1 round and 2.00 MB of upload; plain after 2 rounds and 4.00 MB."
     )
-    tiles = verdict(made, measure(made))["tiles"]
+    tiles = headline(made, *measure(made))["tiles"]
     assert [tile["value"] for tile in tiles] == ["clever", "+10.0 points", "2.00 MB"]
 
 
-def test_the_headline_is_honest() -> None:
+def test_headline_reports_chance_and_missing_tests() -> None:
     chance = section(plain=[[0.40], [0.60]], clever=[[0.45], [0.61]])
-    assert "clever is ahead" in said(chance) and "which may be chance (p = 0.8" in said(chance)
+    assert "clever is ahead" in sentence(chance) and "which may be chance (p = 0.8" in sentence(chance)
     baseline = section(plain=[[0.60], [0.62]], clever=[[0.40], [0.41]])
-    assert said(baseline).startswith("plain wins with 61.0 ± 1.4 %") and "20.5 points above clever" in said(baseline)
-    assert "clever never does" in said(baseline)
+    assert sentence(baseline).startswith("plain wins with 61.0 ± 1.4 %") and "20.5 points above clever" in sentence(
+        baseline
+    )
+    assert "clever never does" in sentence(baseline)
     partly = section(plain=[[0.60], [0.62]], clever=[[0.40], [0.51]])
-    assert "clever after 1 round (in 1 of 2 seeds)" in said(partly)
-    assert "no test says whether by chance" in said(section(plain=[[0.4]], clever=[[0.6]]))
-    assert said(section(alone=[[0.4]])) == "alone comes to 40.0 % final accuracy (1 seed)."
-    assert said(section(untested=[[None]])) == "No round has been tested yet."
+    assert "clever after 1 round (in 1 of 2 seeds)" in sentence(partly)
+    assert "the difference was not tested" in sentence(section(plain=[[0.4]], clever=[[0.6]]))
+    assert sentence(section(alone=[[0.4]])) == "alone reaches 40.0 % final accuracy (1 seed)."
+    assert sentence(section(untested=[[None]])) == "No round has been tested yet."
 
 
-def test_a_run_that_goes_on_is_no_matter_for_a_test() -> None:
+def test_unfinished_runs_are_not_tested() -> None:
     made = section(plain=[[0.4], [0.42]], clever=[[0.6], [0.62]])
-    going = stored("clever", [record(1, 0.6)], 1)
-    going = StoredRun(going.directory, {**going.table, "rounds": 9}, going.records, summary=None)
-    clever = ArmRuns("clever", "plain", (made.arms[1].runs[0], going))
+    unfinished = stored("clever", [record(1, 0.6)], 1)
+    unfinished = Run(unfinished.directory, {**unfinished.table, "rounds": 9}, unfinished.records, summary=None)
+    clever = ArmRuns("clever", "plain", (made.arms[1].runs[0], unfinished))
     made = Section("title", Path("place"), (0, 1), (made.arms[0], clever), target=0.5)
-    assert not measure(made).arms["clever"].tests
-    assert said(made).startswith("So far, with 3 of 4 runs finished: clever is ahead")
+    assert not measure(made)[0][1].tests
+    assert sentence(made).startswith("So far, with 3 of 4 runs finished: clever is ahead")
 
 
-def test_measures_leave_out_what_nobody_has() -> None:
-    made = section(plain=[[0.4], [0.42]], clever=[[0.6], [0.62]])
-    table = measures_table(made, measure(made))
-    headings = [label for label, _ in table["headings"]]
-    row = dict(zip(headings, table["rows"][1], strict=True))
-    assert row["final accuracy"] == (pytest.approx(0.61), "61.0 ± 1.4 %")
-    assert row["difference"] == (pytest.approx(0.2), "+20.0 to plain")
-    assert dict(zip(headings, table["rows"][0], strict=True))["rounds to 50 %"] == (None, "never")
-    assert "worst tenth" not in headings
+def test_table_of_measures() -> None:
+    statistics, _ = measure(section(plain=[[0.4], [0.42]], clever=[[0.6], [0.62]]))
+    plain, clever = (page_row(arm, statistics[0]) for arm in statistics)
+    assert clever["accuracy"] == (pytest.approx(0.61), "61.0 ± 1.4 %")
+    assert clever["difference"] == (pytest.approx(0.2), "+20.0 to plain")
+    assert clever["rounds-to-target"] == (1, "1") and clever["uplink-to-target"] == (2e6, "2.00 MB")
+    assert plain["rounds-to-target"] == (None, "never")
+    assert plain["difference"] == plain["welch-p"] == plain["worst-tenth"] == (None, NONE)
 
 
-def test_the_map_and_the_counts_of_a_run_worked_out_by_hand() -> None:
+def test_client_map_and_counts_by_hand() -> None:
     records = [
         record(1, did_filter=True, available=[0, 1, 2], considered=[2, 0], filtered=[0], selected=[0]),
         record(2, available=[0, 2, 3], filtered=[0], selected=[0], refused={"0": "not finite"}),
         record(3, did_filter=True, available=[1, 2, 3], considered=[1, 2, 3], filtered=[1, 2], selected=[2]),
     ]
-    found = presence(stored("dgf", records, noisy=(False, True, False, False)))
-    #        round  1: judged, kept and chosen; 2: chosen but refused; 3: away
+    found = client_map(stored("dgf", records, noisy=(False, True, False, False)))
+    # round 1: considered, kept and selected; round 2: selected but refused; round 3: away
     assert found["map"][0] == "450"
-    assert found["map"][1] == "103", "available beyond the cap is not judged; away; kept"
-    assert found["map"][2] == "224", "filtered out, and still so in a round without a filtering; then chosen"
-    assert found["map"][3] == "012", "a newcomer is not judged before the next filtering"
+    assert found["map"][1] == "103", "available beyond the cap and not considered; away; kept"
+    assert found["map"][2] == "224", "filtered out, also in the next round, which does not filter; then selected"
+    assert found["map"][3] == "012", "a new client is not considered before the next filter round"
     assert (found["considered"], found["kept"]) == ([1, 1, 2, 1], [1, 1, 1, 0])
     assert (found["available"], found["selected"]) == ([2, 2, 3, 2], [2, 0, 1, 0])
     assert (found["refused"], found["why"]) == ([1, 0, 0, 0], {"0": "not finite"})
     assert (found["names"], found["fault"]) == (["c0", "c1", "c2", "c3"], ["", "random labels", "", ""])
 
 
-def test_without_a_filter_whoever_is_available_may_be_chosen() -> None:
+def test_without_a_filter_every_available_client_may_be_selected() -> None:
     records = [
         record(1, available=None, num_available=3, selected=[1]),
         record(2, available=None, num_available=2, selected=[2]),
     ]
-    found = presence(stored("none", records, noisy=(False,) * 3))
-    assert found["map"] == ["30", "40", "34"], "everybody, though not listed; then nobody knows who"
+    found = client_map(stored("none", records, noisy=(False,) * 3))
+    assert found["map"] == ["30", "40", "34"], "all clients, though not listed; then unknown clients"
     assert found["available"] is None
 
 
 @given(st.data())
-def test_the_map_agrees_with_the_counts(data: st.DataObject) -> None:
+def test_client_map_agrees_with_counts(data: st.DataObject) -> None:
     ids = st.lists(st.integers(0, 7), unique=True).map(sorted)
     records = []
     for t in range(1, data.draw(st.integers(1, 8)) + 1):
@@ -165,7 +191,7 @@ def test_the_map_agrees_with_the_counts(data: st.DataObject) -> None:
                 t, available=here, considered=considered, did_filter=did_filter, filtered=sorted(kept), selected=chosen
             )
         )
-    found = presence(stored("any", records, noisy=(False,) * 8))
+    found = client_map(stored("any", records, noisy=(False,) * 8))
     for k, row in enumerate(found["map"]):
         assert len(row) == len(records)
         assert len(row) - row.count("0") == found["available"][k]
@@ -173,53 +199,53 @@ def test_the_map_agrees_with_the_counts(data: st.DataObject) -> None:
         assert found["kept"][k] <= found["considered"][k] <= found["available"][k]
 
 
-def test_of_very_many_clients_the_most_involved_are_shown() -> None:
+def test_map_of_many_clients_shows_the_most_active() -> None:
     records = [record(1, available=None, num_available=3000, selected=[2999, 5])]
-    found = presence(stored("none", records, noisy=(False,) * 3000))
+    found = client_map(stored("none", records, noisy=(False,) * 3000))
     assert (found["of"], len(found["ids"])) == (3000, 1000)
     assert {5, 2999} <= set(found["ids"]) and found["ids"] == sorted(found["ids"])
     assert found["map"][found["ids"].index(2999)] == "4"
 
 
-def test_a_large_report_can_be_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_report_size_is_bounded_by_cells_and_decisions(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.syspath_prepend(BENCHMARKS)
     import report
     from report_store import Size
 
     monkeypatch.setattr(report, "in_browser", lambda path: {})  # test_report_page.py has the browser
     found = report.measure(tmp_path, Size(seeds=1, rounds=40, clients=30, available=20, k=2))
-    library = (resources.files("filfl") / "report" / "page" / "echarts.min.js").read_bytes()
-    # 3 runs: 40 x 30 cells of a byte each, and less than 30 bytes a decision; the rest is the page itself
+    library = (resources.files("filfl.report.html") / "page" / "echarts.min.js").read_bytes()
+    # 3 runs: 40 x 30 cells of a byte each, and less than 30 bytes per decision; the rest is the page itself
     assert 1e6 * found["megabytes"] - len(library) < 3 * (40 * 30 + 8 * 20 * 30) + 80_000
 
 
-def test_traces_keep_to_their_budget() -> None:
+def test_decisions_are_limited_by_omitting_filter_rounds_evenly() -> None:
     step = {"client": 3, "a": 0.123456, "b": None, "p": 1.0, "kept": True}
     records = [record(t, trace=[step, {**step, "client": 1, "kept": False}], reward_all=7.0) for t in range(1, 11)]
-    whole, part = traces(stored("dgf", records), 20), traces(stored("dgf", records), 7)
-    assert whole[0] == [1, 7.0, None, (3, 1), [0.1235, 0.1235], [None, None], [1.0, 1.0], "10"]
+    whole, part = decisions(stored("dgf", records), 20), decisions(stored("dgf", records), 7)
+    assert whole[0] == [1, 7.0, None, [3, 1], [0.1235, 0.1235], [None, None], [1.0, 1.0], "10"]
     assert [found[0] for found in whole] == list(range(1, 11)) and [found[0] for found in part] == [1, 4, 7, 10]
 
 
-def test_arms_are_told_apart_by_what_differs() -> None:
+def test_settings_are_split_into_shared_and_differing() -> None:
     made = settings(section(none=[[0.4]], dgf=[[0.6]]))
     assert made == {"shared": [("rounds", "1")], "differing": [["filter.name", ['"none"', '"dgf"']]]}
 
 
-# Finding what to show
+# Which directories become which sections
 
 
-def test_a_comparison_is_a_section(store: Path) -> None:
-    (found,) = collect([store], read_stored)
+def test_comparison_becomes_one_section(store: Path) -> None:
+    (found,) = collect([store])
     assert (found.title, found.seeds, found.finished) == ("c", (0, 1), True)
-    assert [(arm.name, arm.against, len(arm.begun)) for arm in found.arms] == [
+    assert [(arm.name, arm.against, len(arm.started)) for arm in found.arms] == [
         ("fedavg", "fedavg", 2),
         ("filfl-dgf", "fedavg", 2),
         ("filfl-rgf", "fedavg", 2),
     ]
 
 
-def test_a_reproduction_names_its_runs(store: Path, tmp_path: Path) -> None:
+def test_reproduction_plan_lists_its_runs(store: Path, tmp_path: Path) -> None:
     place = tmp_path / "all" / "figure-3"
     place.mkdir(parents=True)
     shutil.move(store / "fedavg" / "seed-0", tmp_path / "all" / "runs" / "ab12")
@@ -227,132 +253,157 @@ def test_a_reproduction_names_its_runs(store: Path, tmp_path: Path) -> None:
         "title": "Figure 3",
         "target": 0.25,
         "seeds": [0, 1],
-        "arms": {"none": {"filter.name": "none"}},
+        "arms": {"none": {"against": "none", "filter.name": "none"}},
         "runs": {"none": ["../runs/ab12", "../runs/gone"]},
     }
     (place / "comparison.toml").write_text(tomli_w.dumps(plan))
-    (found,) = collect([tmp_path / "all"], read_stored)
+    (found,) = collect([tmp_path / "all"])
     assert (found.title, found.target, found.missing, found.finished) == ("Figure 3", 0.25, 1, False)
     assert found.arms[0].runs[0].name == "fedavg" and found.arms[0].runs[1] is None
     problems = report_data([found])["sections"][0]["problems"]
-    assert problems == ["1 run not begun."], "and the run is not shown once more by itself"
+    assert problems == ["1 run not started."], "and the run is not shown again by itself"
 
 
-def test_single_runs_are_compared_with_the_one_without_a_filter(store: Path, tmp_path: Path) -> None:
+def test_single_runs_are_tested_against_the_one_without_a_filter(store: Path, tmp_path: Path) -> None:
     loose = tmp_path / "loose"
     for name in ("filfl-dgf", "fedavg"):
         for seed in (0, 1):
             shutil.copytree(store / name / f"seed-{seed}", loose / f"{name}{seed}")
-    (found,) = collect([loose], read_stored)
+    (found,) = collect([loose])
     assert found.title == "4 runs on digits"
-    assert [(arm.name, arm.against, len(arm.begun)) for arm in found.arms] == [
+    assert [(arm.name, arm.against, len(arm.started)) for arm in found.arms] == [
         ("fedavg", "fedavg", 2),
         ("filfl-dgf", "fedavg", 2),
     ]
     shutil.copytree(loose / "fedavg0", loose / "again")
-    (found,) = collect([loose / "again", loose / "fedavg0"], read_stored)
-    assert [arm.name for arm in found.arms] == ["again", "fedavg0"], "the same name and seed twice: by directory"
+    (found,) = collect([loose / "again", loose / "fedavg0"])
+    assert [arm.name for arm in found.arms] == ["again", "fedavg0"], "same name and seed twice: named by directory"
     for name in ("one", "two"):
         shutil.copytree(loose / "again", tmp_path / "deep" / name / "seed-0")
-    (found,) = collect([tmp_path / "deep"], read_stored)
-    assert [arm.name for arm in found.arms] == ["one", "two"], "by the part of the path that differs"
+    (found,) = collect([tmp_path / "deep"])
+    assert [arm.name for arm in found.arms] == ["one", "two"], "named by the part of the path that differs"
 
 
-def test_a_folder_and_a_part_of_it_show_nothing_twice(store: Path) -> None:
-    assert len(collect([store.parent, store], read_stored)) == 1
+def test_folder_and_subfolder_show_each_run_once(store: Path) -> None:
+    assert len(collect([store.parent, store])) == 1
 
 
-def test_a_comparison_without_a_plan_is_read_from_its_runs(store: Path) -> None:
+def test_comparison_with_damaged_plan_is_read_from_its_runs(store: Path) -> None:
     (store / "comparison.toml").write_text("seeds = [0,")
-    (found,) = collect([store], read_stored)
+    (found,) = collect([store])
     assert [arm.name for arm in found.arms] == ["fedavg", "filfl-dgf", "filfl-rgf"]
     assert "comparison.toml is damaged" in report_data([found])["sections"][0]["problems"][0]
 
 
-def test_nothing_to_show_is_said(tmp_path: Path) -> None:
+def test_directories_without_runs(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="nowhere does not exist: give the directory of a run"):
-        collect([tmp_path / "nowhere"], read_stored)
+        collect([tmp_path / "nowhere"])
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match="is a file, not a directory"):
-        collect([tmp_path / "file"], read_stored)
-    assert collect([tmp_path], read_stored) == []
+        collect([tmp_path / "file"])
+    assert collect([tmp_path]) == []
 
 
-# Stores that are not whole
+# Run directories that are cut off or damaged
 
 
 @given(share=st.floats(0, 1))
-def test_a_run_cut_off_anywhere_shows_what_is_there(share: float, tmp_path_factory: pytest.TempPathFactory) -> None:
-    lines = [json.dumps({"round": t, "test_accuracy": t / 10}).encode() + b"\n" for t in range(1, 6)]
+def test_run_cut_off_anywhere_shows_complete_rounds(share: float, tmp_path_factory: pytest.TempPathFactory) -> None:
+    lines = [json.dumps(record(t, t / 10)).encode() + b"\n" for t in range(1, 6)]
     whole = b"".join(lines)
     place = tmp_path_factory.mktemp("cut")
     (place / "config.toml").write_text('name = "cut"\nrounds = 5\n')
     (place / "rounds.jsonl").write_bytes(whole[: round(share * len(whole))])
-    run = read_stored(place)
+    run = scan_run(place)
     there = (place / "rounds.jsonl").read_bytes().count(b"\n")
     assert [found["round"] for found in run.records] == list(range(1, there + 1))
-    assert not any("rounds.jsonl" in problem for problem in run.problems), "a line that is being written is no damage"
-    assert "cut" in render(report_data(collect([place], read_stored)))
+    assert not any("rounds.jsonl" in problem for problem in run.problems), "a line that is being written is not damage"
+    assert "cut" in render(report_data(collect([place])))
 
 
 @pytest.mark.parametrize(
-    "line", ["rubbish", "[]", "7", '{"round": "two"}', '{"round": 2, "selected": [-1]}', '{"round": 2, "trace": [{}]}']
+    "damage",
+    [
+        lambda line: "rubbish",
+        lambda line: "[]",
+        lambda line: "7",
+        lambda line: line.replace('"round":5', '"round":"five"'),
+        lambda line: line.replace('"round":5', '"round":6'),
+        lambda line: line.replace('"selected":[', '"selected":[-1,'),
+        lambda line: line.replace('"trace":[', '"trace":[{},'),
+        lambda line: line.replace('"test_loss":', '"test_loss":"high","other":'),
+        lambda line: line.replace('"did_filter"', '"did_not_filter"'),
+    ],
 )
-def test_damage_in_the_middle_ends_the_records_with_a_word(store: Path, line: str) -> None:
+def test_records_end_before_the_first_damaged_line(store: Path, damage: Callable[[str], str]) -> None:
     path = store / "filfl-dgf" / "seed-0" / "rounds.jsonl"
     lines = path.read_text().splitlines()
-    path.write_text("\n".join([*lines[:4], line, *lines[5:]]) + "\n")
-    run = read_stored(path.parent)
+    assert damage(lines[4]) != lines[4]
+    path.write_text("\n".join([*lines[:4], damage(lines[4]), *lines[5:]]) + "\n")
+    run = scan_run(path.parent)
     assert len(run.records) == 4
-    assert run.problems == ("rounds.jsonl is damaged after round 4: what follows is left out",)
-    (shown,) = report_data(collect([store], read_stored))["sections"]
+    assert run.problems == ("rounds.jsonl is damaged after round 4 (later rounds are left out)",)
+    with pytest.raises(RunError, match=r"seed-0: rounds.jsonl is damaged after round 4 .*; run again with --resume"):
+        read_run(path.parent)
+    (shown,) = report_data(collect([store]))["sections"]
     assert any("seed-0: rounds.jsonl is damaged after round 4" in problem for problem in shown["problems"])
     assert any("filfl-dgf seed 0 (4 of 12 rounds)" in problem for problem in shown["problems"])
 
 
-def test_a_run_with_nothing_but_a_broken_config_is_shown_as_such(tmp_path: Path) -> None:
+def test_run_with_only_a_damaged_config_is_shown(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("name = ")
-    data = report_data(collect([tmp_path], read_stored))
+    data = report_data(collect([tmp_path]))
     (shown,) = data["sections"]
-    assert shown["verdict"]["sentence"] == "No round has been tested yet."
+    assert shown["headline"]["sentence"] == "No round has been tested yet."
     assert any("config.toml is damaged" in problem for problem in shown["problems"])
     assert json.loads(to_script(data)) == json.loads(json.dumps(data))
 
 
-def test_a_run_of_another_version_is_read_as_far_as_it_is_known(store: Path) -> None:
+def test_run_without_clients_file_is_shown_with_ids(store: Path) -> None:
     place = store / "filfl-rgf" / "seed-1"
     (place / "clients.csv").unlink()
-    table = (place / "config.toml").read_text()
-    (place / "config.toml").write_text(table.replace("rounds =", 'unheard_of = "yes"\nrounds ='))
-    old = []
-    for line in (place / "rounds.jsonl").read_text().splitlines():
-        record = json.loads(line)
-        for new in ("num_available", "num_filtered", "judges", "metrics", "reward_all"):
-            del record[new]
-        old.append(json.dumps({**record, "unknown": {"to": "us"}}) + "\n")
-    (place / "rounds.jsonl").write_text("".join(old))
-    run = read_stored(place)
-    assert len(run.records) == 12 and run.table["unheard_of"] == "yes"
-    assert run.records[0]["num_filtered"] == len(run.records[0]["filtered"])
-    found = presence(run)
-    assert found["sizes"] is None and found["names"] == [str(k) for k in found["ids"]]
-    assert "clients.csv is missing, damaged or of another version" in run.problems[0]
+    run = scan_run(place)
+    found = client_map(run)
+    assert len(run.records) == 12 and found["sizes"] is None
+    assert found["names"] == [str(k) for k in found["ids"]] and found["ids"]
+    assert run.problems == ("clients.csv is missing (client names, sizes and faults are unknown)",)
+    with pytest.raises(RunError, match=r"clients.csv is missing .*; run again with --resume to repair it"):
+        read_run(place)
+
+
+def test_strict_readers_raise_for_what_is_missing(store: Path, tmp_path: Path) -> None:
+    place = store / "fedavg" / "seed-0"
+    assert read_finished_run(place).finished
+    lines = (place / "rounds.jsonl").read_bytes().splitlines(keepends=True)
+    (place / "rounds.jsonl").write_bytes(b"".join(lines[:7]))
+    assert len(read_run(place).records) == 7
+    with pytest.raises(RunError, match=r"seed-0 is not finished \(7 of 12 rounds\); run again with --resume"):
+        read_finished_run(place)
+    with pytest.raises(RunError, match=r"is not a run directory: it has no config.toml"):
+        read_run(tmp_path / "nowhere")
+    (place / "config.toml").write_text("rounds = 0")
+    with pytest.raises(RunError, match=r"config.toml is damaged: rounds must be"):
+        read_run(place)
 
 
 # The page
 
 
-def test_the_page_needs_nothing_and_nothing_breaks_out_of_it(store: Path) -> None:
-    path = store / "summary.json"
-    path.write_text(json.dumps({"title": "</script><script>alert(1)</script> & {{data}}"}))
-    page = render(report_data(collect([store], read_stored)))
+def test_page_is_self_contained_and_escapes_text(store: Path) -> None:
+    title = "</script><script>alert(1)</script> & {{ data }}"
+    plan = tomllib.loads((store / "comparison.toml").read_text())
+    (store / "comparison.toml").write_text(tomli_w.dumps({**plan, "title": title}))
+    page = render(report_data(collect([store])))
     assert "</script><script>alert" not in page
     assert len(re.findall("</script", page)) == 4
-    library = (resources.files("filfl") / "report" / "page" / "echarts.min.js").read_text(encoding="utf-8")
+    library = (resources.files("filfl.report.html") / "page" / "echarts.min.js").read_text(encoding="utf-8")
     assert library in page
-    assert not re.search(r'(?:src|href)\s*=\s*"(?!data:)', page.replace(library, "")), "nothing is loaded"
+    assert not re.search(r'(?:src|href)\s*=\s*"(?!data:)', page.replace(library, "")), (
+        "nothing is loaded from elsewhere"
+    )
     inside = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL).group(1)
-    assert json.loads(inside)["sections"][0]["title"] == "</script><script>alert(1)</script> & {{data}}"
+    assert json.loads(inside)["sections"][0]["title"] == title
+    assert "<title>&lt;/script&gt;&lt;script&gt;alert(1)&lt;/script&gt; &amp; {{ data }}</title>" in page
     assert "Apache" in page
 
 
@@ -360,11 +411,11 @@ def test_the_page_needs_nothing_and_nothing_breaks_out_of_it(store: Path) -> Non
 @given(
     st.lists(st.tuples(st.sampled_from([50.0, 51.0, 60.0, 170.0]), st.sampled_from([0.60, 0.605, 0.7])), max_size=13)
 )
-def test_names_in_a_picture_hide_neither_each_other_nor_points(points: list[tuple[float, float]]) -> None:
+def test_labels_in_a_plot_overlap_neither_each_other_nor_points(points: list[tuple[float, float]]) -> None:
     figure = Figure(figsize=(6.4, 4.8))
     axis = figure.subplots()
     axis.set(xlim=(40, 200), ylim=(0.55, 0.75), xscale="log")
-    name_points(axis, {f"filter-{i}": point for i, point in enumerate(points)})
+    label_points(axis, {f"filter-{i}": point for i, point in enumerate(points)})
     names = [label.get_window_extent() for label in axis.texts if label.get_text()]
     assert len(names) == len(points)
     assert not any(a.overlaps(b) for a, b in itertools.combinations(names, 2))

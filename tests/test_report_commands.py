@@ -17,7 +17,7 @@ import pytest
 
 from filfl.cli import main
 from filfl.errors import RunError
-from filfl.report.live import LiveReport, open_server
+from filfl.report.html.server import LiveReport, open_server
 
 ENDLESS = """
 name = "endless"
@@ -84,7 +84,7 @@ def test_watch_follows_a_growing_run(tmp_path: Path, environment: dict[str, str]
 
             def rounds() -> int:
                 sections = json.loads(ask(f"{address}data.json")[1])["sections"]
-                return len(sections[0]["curves"]["test_accuracy"][0]["x"]) if sections else 0
+                return len(sections[0]["curves"]["accuracy"][0]["x"]) if sections else 0
 
             first = wait_for(rounds)
             assert wait_for(lambda: rounds() > first)

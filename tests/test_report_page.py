@@ -1,4 +1,4 @@
-"""The report in a real browser: Debian's chromium, driven by Playwright. Screenshots are left in artefacts/."""
+"""The HTML report in a real browser: chromium, driven by Playwright. Screenshots are written to artefacts/."""
 
 import json
 import shutil
@@ -8,14 +8,14 @@ from threading import Thread
 from typing import Any
 
 import pytest
+import tomli_w
 
 from filfl.compare import PLAN, plan_comparison, runs_of
 from filfl.experiment import Arm, Experiment
-from filfl.report.collect import collect
-from filfl.report.html import render, report_data
-from filfl.report.live import LiveReport, open_server
-from filfl.report.stored import read_stored
-from filfl.report.words import MINUS, NONE
+from filfl.report.formatting import MINUS, NONE
+from filfl.report.html.collect import collect
+from filfl.report.html.render import render, report_data
+from filfl.report.html.server import LiveReport, open_server
 from filfl.simulation import simulate
 
 ROOT = Path(__file__).parents[1]
@@ -38,14 +38,14 @@ def comparison(tmp_path_factory: pytest.TempPathFactory) -> Path:
     plan = plan_comparison(Experiment({}, arms), place, "small", 2, {**SMALL, **base})
     for run in runs_of([plan]):
         simulate(run.config, out=run.directory)
-    (place / PLAN).write_text('seeds = [0, 1]\n[arms.plain]\nagainst = "plain"\n[arms.filtered]\nagainst = "plain"\n')
+    (place / PLAN).write_text(tomli_w.dumps(plan.table()))
     return place
 
 
 @pytest.fixture(scope="module")
 def report(comparison: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("report") / "report.html"
-    path.write_text(render(report_data(collect([comparison], read_stored))), encoding="utf-8")
+    path.write_text(render(report_data(collect([comparison]))), encoding="utf-8")
     return path
 
 
@@ -59,18 +59,18 @@ def browser() -> Iterator[Any]:
 
 
 class Visit:
-    """A page that is open, with what it complained about and what it asked of a network."""
+    """An open page, with its console messages, its errors and its network requests."""
 
     def __init__(self, browser: Any, address: str, **context: Any) -> None:
         self.page = browser.new_context(**context).new_page()
-        self.complaints: list[str] = []
+        self.messages: list[str] = []
         self.requests: list[str] = []
-        self.page.on("console", lambda message: self.complaints.append(message.text))
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("console", lambda message: self.messages.append(message.text))
+        self.page.on("pageerror", lambda error: self.messages.append(str(error)))
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.goto(address)
 
-    def asked(self) -> list[str]:
+    def network_requests(self) -> list[str]:
         return [url for url in self.requests if not url.startswith("data:")]
 
     def series(self, chart: str) -> list[str]:
@@ -91,41 +91,44 @@ ARMS = ("plain", "filtered")
 
 @pytest.mark.parametrize("viewport", [WIDE, PHONE], ids=["wide", "phone"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_loads_in_silence_fits_and_asks_nothing_of_a_network(browser, report, viewport, scheme) -> None:
+def test_page_loads_without_errors_or_requests_and_fits(browser, report, viewport, scheme) -> None:
     visit = Visit(browser, report.as_uri(), viewport=viewport, color_scheme=scheme)
     page = visit.page
 
-    assert visit.complaints == []
-    assert visit.asked() == [report.as_uri()]
-    assert page.evaluate("document.documentElement.scrollWidth") == viewport["width"], "nothing sticks out"
-    for chart in ("test_accuracy", "uplink", "test_loss", "train_loss", "num_filtered", "noisy"):
+    assert visit.messages == []
+    assert visit.network_requests() == [report.as_uri()]
+    assert page.evaluate("document.documentElement.scrollWidth") == viewport["width"], "nothing is wider than the page"
+    for chart in ("accuracy", "uplink", "test-loss", "train-loss", "filtered", "noisy"):
         assert visit.series(chart) == list(ARMS)
         assert page.locator(f"#chart-{chart} canvas").count() == 1
     assert "final accuracy (2 seeds)" in page.inner_text("#sentence")
+    headings = [" ".join(text.split()) for text in page.locator("#measures th").all_inner_texts()]
+    assert headings[:6] == ["method", "final accuracy", "difference", "Welch p", "paired p", "test loss"]
+    assert "worst tenth" not in headings, "no column without values"
     brightness = page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)[0]")
     assert brightness > 200 if scheme == "light" else brightness < 50
     visit.keep_picture(f"report-{'phone' if viewport is PHONE else 'wide'}-{scheme}")
     page.context.close()
 
 
-def test_a_click_in_the_legend_hides_an_arm_in_all_charts(browser, report) -> None:
+def test_legend_click_hides_an_arm_in_all_charts(browser, report) -> None:
     visit = Visit(browser, report.as_uri(), viewport=WIDE)
-    picture = "document.querySelector('#chart-test_accuracy canvas').toDataURL()"
+    picture = "document.querySelector('#chart-accuracy canvas').toDataURL()"
     before = visit.page.evaluate(picture)
 
     visit.page.click("#legend button[data-arm=plain]")
 
-    assert visit.series("test_accuracy") == visit.series("num_filtered") == ["filtered"]
+    assert visit.series("accuracy") == visit.series("filtered") == ["filtered"]
     assert visit.page.evaluate(picture) != before
     visit.page.click("#legend button[data-arm=plain]")
     visit.page.mouse.move(0, 0)
     visit.page.click("body", position={"x": 1, "y": 1})
-    assert visit.series("test_accuracy") == list(ARMS)
-    assert visit.complaints == []
+    assert visit.series("accuracy") == list(ARMS)
+    assert visit.messages == []
     visit.page.context.close()
 
 
-def test_the_table_of_clients_sorts_and_the_map_follows(browser, report, comparison) -> None:
+def test_client_table_sorts_and_map_follows(browser, report, comparison) -> None:
     visit = Visit(browser, report.as_uri(), viewport=WIDE)
     page = visit.page
     shares = [int(text.split()[0]) for text in visit.column("clients", 3) if text != NONE]
@@ -149,7 +152,7 @@ def test_the_table_of_clients_sorts_and_the_map_follows(browser, report, compari
     page.context.close()
 
 
-def test_the_trace_is_that_of_the_record(browser, report, comparison) -> None:
+def test_decisions_are_those_of_the_record(browser, report, comparison) -> None:
     visit = Visit(browser, report.as_uri(), viewport=WIDE)
     visit.page.select_option("#arm", "filtered")
     visit.page.select_option("#seed", "1")
@@ -158,14 +161,14 @@ def test_the_trace_is_that_of_the_record(browser, report, comparison) -> None:
     trace = json.loads(lines[2])["trace"]
     names = [line.split(",")[1] for line in (comparison / "filtered/seed-1/clients.csv").read_text().splitlines()[1:]]
     assert visit.column("trace", 2) == [names[step["client"]] for step in trace]
-    assert visit.column("trace", 7) == ["kept" if step["kept"] else "out" for step in trace]
+    assert visit.column("trace", 7) == ["kept" if step["kept"] else "filtered out" for step in trace]
     shown = [float(text.replace(MINUS, "-")) for text in visit.column("trace", 4)]
     assert shown == pytest.approx([step["a"] for step in trace], rel=1e-3, abs=6e-5)
-    assert visit.complaints == []
+    assert visit.messages == []
     visit.page.context.close()
 
 
-def test_the_map_tells_what_is_under_the_pointer(browser, report) -> None:
+def test_map_tooltip_describes_the_cell(browser, report) -> None:
     visit = Visit(browser, report.as_uri(), viewport=WIDE)
     page = visit.page
     page.locator("#map").scroll_into_view_if_needed()
@@ -177,7 +180,7 @@ def test_the_map_tells_what_is_under_the_pointer(browser, report) -> None:
     page.context.close()
 
 
-def test_the_theme_can_be_chosen(browser, report) -> None:
+def test_theme_button_switches_themes(browser, report) -> None:
     visit = Visit(browser, report.as_uri(), viewport=WIDE, color_scheme="dark")
     background = "getComputedStyle(document.body).backgroundColor"
     dark = visit.page.evaluate(background)
@@ -188,21 +191,24 @@ def test_the_theme_can_be_chosen(browser, report) -> None:
     visit.page.context.close()
 
 
-def test_several_comparisons_can_be_chosen_from(browser, comparison, tmp_path) -> None:
+def test_sections_can_be_chosen(browser, comparison, tmp_path) -> None:
     shutil.copytree(comparison, tmp_path / "all" / "one")
     shutil.copytree(comparison, tmp_path / "all" / "two")
+    plan = (comparison / PLAN).read_text()
+    for name in ("one", "two"):
+        (tmp_path / "all" / name / PLAN).write_text(plan.replace('title = "small"', f'title = "{name}"'))
     shutil.rmtree(tmp_path / "all" / "two" / "plain" / "seed-1")
     path = tmp_path / "report.html"
-    path.write_text(render(report_data(collect([tmp_path / "all"], read_stored))), encoding="utf-8")
+    path.write_text(render(report_data(collect([tmp_path / "all"]))), encoding="utf-8")
     visit = Visit(browser, path.as_uri(), viewport=WIDE)
     assert visit.page.inner_text("#title") == "one"
     visit.page.click("#chooser button:nth-child(2)")
-    assert visit.page.inner_text("#title") == "two" and "1 run not begun" in visit.page.inner_text("#problems")
-    assert visit.complaints == []
+    assert visit.page.inner_text("#title") == "two" and "1 run not started" in visit.page.inner_text("#problems")
+    assert visit.messages == []
     visit.page.context.close()
 
 
-def test_a_watched_page_grows_and_remembers_what_was_chosen(browser, comparison, tmp_path) -> None:
+def test_watched_page_updates_and_keeps_the_choices(browser, comparison, tmp_path) -> None:
     place = tmp_path / "c"
     shutil.copytree(comparison, place)
     run = place / "filtered" / "seed-1"
@@ -224,10 +230,10 @@ def test_a_watched_page_grows_and_remembers_what_was_chosen(browser, comparison,
 
         assert page.input_value("#seed") == "1"
         assert page.locator("#clients th:nth-child(9)").get_attribute("aria-sort") == "descending"
-        assert visit.series("test_accuracy") == ["filtered"]
+        assert visit.series("accuracy") == ["filtered"]
         assert page.inner_text("#live") == "live"
         server.shutdown()
         server.server_close()
         playwright_api.expect(page.locator("#live")).to_contain_text("has ended", timeout=60_000)
         page.context.close()
-    assert all("127.0.0.1" in url for url in visit.asked())
+    assert all("127.0.0.1" in url for url in visit.network_requests())

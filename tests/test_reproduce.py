@@ -15,9 +15,9 @@ from filfl.errors import ConfigError
 from filfl.experiment import Experiment, shipped_names
 from filfl.figure import Expectation
 from filfl.report.claims import check_figure
-from filfl.report.comparison import draw_summary_bars, draw_summary_uplink
+from filfl.report.comparison import drawn_in, facts_of, statistics_in
+from filfl.report.plots import draw_summary_bars, draw_summary_uplink
 from filfl.report.statistics import compare_arms
-from filfl.report.summary import drawn_in, facts_of, statistics_in
 from filfl.reproduce import figure_names, plan_figures, run_key
 
 ROOT = Path(__file__).parent.parent

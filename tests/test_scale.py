@@ -16,7 +16,7 @@ from filfl import FederatedData
 from filfl.availability.base import among
 from filfl.availability.diurnal import Diurnal
 from filfl.errors import PluginError, RunError
-from filfl.report.figures import CURVES
+from filfl.report.series import CURVES
 from filfl.runs import read_run
 from filfl.runs.registered import ROWS, Registered
 

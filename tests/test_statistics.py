@@ -1,13 +1,15 @@
-"""The numbers of a comparison, on records small enough to work out by hand."""
+"""The statistics of a comparison, on records small enough to compute by hand."""
 
+import itertools
 from typing import Any
 
 import pytest
 from scipy import stats
 
-from filfl.report.claims import LEVEL, MARGIN, outcomes, verdict
+from filfl.figure import Expectation
+from filfl.report.claims import MARGIN, Outcome, outcomes, verdict
 from filfl.report.measures import MEASURES
-from filfl.report.statistics import compare_arms, default_rounds, default_target
+from filfl.report.statistics import LEVEL, compare_arms, compared, default_rounds, default_target
 from filfl.report.table import columns, markdown_table
 
 
@@ -38,7 +40,7 @@ def test_means_deviations_and_tests() -> None:
     assert accuracy.mean == pytest.approx(1.6 / 3)
     assert accuracy.std == pytest.approx(0.2081666)
     assert accuracy.values == pytest.approx(finals["other"])
-    assert other.accuracy_at[2].mean == pytest.approx((0.6 + 0.5 + 0.2) / 3), "an untested round shows the one before"
+    assert other.accuracy_at[2].mean == pytest.approx((0.6 + 0.5 + 0.2) / 3), "untested: the last tested round"
     assert other.rounds_to_target.mean == pytest.approx((2 + 3 + 3) / 3)
     assert other.uplink_to_target.mean == pytest.approx(8e6 / 3)
     assert base.rounds_to_target is None
@@ -50,7 +52,7 @@ def test_means_deviations_and_tests() -> None:
     assert base.tests == {}
 
 
-def test_the_paired_test_uses_the_pairs() -> None:
+def test_paired_test_by_hand() -> None:
     # Differences of 0.4, 0.4, 0.2: t = mean / (std / sqrt(3)) = 0.3333 / (0.11547 / 1.73205) = 5.
     _, other = compare_arms(RUNS, AGAINST, 0.6, [1])
     assert other.tests["accuracy"].paired_p == pytest.approx(2 * stats.t.sf(5.0, df=2))
@@ -65,10 +67,17 @@ def test_the_paired_test_uses_the_pairs() -> None:
         {"base": [records([0.5]), records([0.4])], "other": [records([None]), records([0.6])]},
     ],
 )
-def test_tests_that_say_nothing_say_nothing(runs) -> None:
+def test_undefined_tests_have_no_p(runs) -> None:
     _, other = compare_arms(runs, AGAINST, 0.6, [1])
     tested = other.tests.get("accuracy")
     assert tested is None or (tested.welch_p is None and tested.paired_p is None)
+
+
+def test_welch_test_is_defined_if_one_arm_is_constant() -> None:
+    # Means 100 and 50, variances 0 and 100 over 2 seeds: t = 50 / sqrt(100 / 2) = 7.07 with 1 degree of freedom.
+    tested = compared([100.0, 100.0], [50 + 50**0.5, 50 - 50**0.5])
+    assert tested.welch_p == pytest.approx(2 * stats.t.sf(50**0.5, df=1))
+    assert compared([0.6, 0.6], [0.5, 0.5]).welch_p is None
 
 
 def test_defaults() -> None:
@@ -77,7 +86,7 @@ def test_defaults() -> None:
     assert default_target(RUNS) == pytest.approx(0.9 * 1.6 / 3)
 
 
-def test_the_table_says_who_never_got_there_and_who_did_in_part() -> None:
+def test_table_shows_how_many_seeds_reached_the_target() -> None:
     partly = {**RUNS, "other": [*RUNS["other"][:2], records([0.1])]}
     headings, rows = columns(compare_arms(partly, AGAINST, 0.6, [1]), 0.6)
     table = [dict(zip(headings, row, strict=True)) for row in rows]
@@ -87,7 +96,7 @@ def test_the_table_says_who_never_got_there_and_who_did_in_part() -> None:
     assert "| other | 0.533±0.208 |" in text and "other against base" in text
 
 
-def test_measures_that_only_some_records_have() -> None:
+def test_measures_use_the_records_that_have_them() -> None:
     filtering = {"reward_all": 7.5, "reward_filtered": 8.0, "reward_optimum": 10.0, "num_available": 8}
     between = {"reward_all": None, "reward_filtered": None, "num_available": 8}
     metrics = [{"client_accuracy": 0.5, "worst_tenth": 0.1}, {}, {"client_accuracy": 0.7, "worst_tenth": 0.2}]
@@ -113,7 +122,7 @@ def test_measures_that_only_some_records_have() -> None:
 
 
 @pytest.mark.parametrize(("a", "c"), [(5.0, 0.0), (5.0, 0.2), (0.0, 0.2)])
-def test_the_rate_and_the_neighbourhood_of_a_convergence(a: float, c: float) -> None:
+def test_rate_and_neighbourhood_of_a_known_curve(a: float, c: float) -> None:
     run = [{**record, "metrics": {"distance": a / record["round"] + c}} for record in records([None] * 50)]
     assert MEASURES["neighbourhood"].of(run) == pytest.approx(c, abs=1e-9)
     assert MEASURES["distance"].of(run) == pytest.approx(sum(a / t + c for t in range(46, 51)) / 5)
@@ -144,16 +153,30 @@ VALUES = {
         ("dgf accuracy > lost", "not measured"),
     ],
 )
-def test_what_holds_is_a_rule(text: str, holds: str) -> None:
+def test_rule_for_one_expectation(text: str, holds: str) -> None:
     (outcome,) = outcomes([text], VALUES)
     assert outcome.holds == holds
     assert LEVEL == 0.05 and MARGIN == 0.02
 
 
-def test_one_word_for_several_expectations() -> None:
-    def word(*texts: str) -> str:
-        return verdict(outcomes(texts, VALUES))
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_verdict_over_all_combinations(size: int) -> None:
+    """ "in part" needs at least one "yes"; a "no" is never hidden by "direction only"."""
+    expectation = Expectation.parse("dgf accuracy > none")
+    for kinds in itertools.product(("yes", "direction only", "no", "not measured"), repeat=size):
+        word = verdict([Outcome(expectation, None, None, holds) for holds in kinds])
+        if all(holds == "yes" for holds in kinds):
+            expected = "yes"
+        elif "yes" in kinds:
+            expected = "in part"
+        elif "no" in kinds:
+            expected = "no"
+        elif "direction only" in kinds:
+            expected = "direction only"
+        else:
+            expected = "not measured"
+        assert word == expected, kinds
 
-    assert word("dgf accuracy > none", "dgf kept < 0.6") == "yes"
-    assert word("dgf accuracy > none", "dgf kept > 0.6") == "in part"
-    assert word("dgf accuracy < none", "lost accuracy > none") == "no"
+
+def test_verdict_without_expectations() -> None:
+    assert verdict([]) == "not measured"

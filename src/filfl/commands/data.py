@@ -6,7 +6,7 @@ from pathlib import Path
 from filfl.commands.terminal import say
 from filfl.errors import RunError
 from filfl.experiment import Experiment, parse_changes
-from filfl.report.data import draw_labels, facts
+from filfl.report.dataset import draw_labels, facts
 
 
 def data_command(name: str, path: str | None, pairs: Sequence[str], picture: Path) -> None:

@@ -5,14 +5,13 @@ from pathlib import Path
 
 from filfl.commands.terminal import say
 from filfl.errors import RunError
-from filfl.report.collect import collect
-from filfl.report.html import render, report_data
-from filfl.report.stored import read_stored
+from filfl.report.html.collect import collect
+from filfl.report.html.render import render, report_data
 from filfl.runs.files import write_whole
 
 
 def report_command(directories: Sequence[Path], out: Path) -> None:
-    sections = collect(directories, read_stored)
+    sections = collect(directories)
     if not sections:
         raise RunError(
             f"no run found in {', '.join(map(str, directories))}; give the directory of a run (it has a config.toml), "
@@ -23,7 +22,7 @@ def report_command(directories: Sequence[Path], out: Path) -> None:
     write_whole(out, page)
     for section in data["sections"]:
         say(section["title"], style="bold")
-        say(f"  {section['verdict']['sentence']}")
+        say(f"  {section['headline']['sentence']}")
         for problem in section["problems"]:
             say(f"  {problem}", style="yellow")
     say(f"Open the report in a browser: {out} ({len(page) / 1e6:.1f} MB)")

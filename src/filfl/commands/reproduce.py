@@ -13,7 +13,7 @@ from filfl.experiment import Experiment, parse_changes
 from filfl.progress import ComparisonDisplay
 from filfl.report.claims import check_figure, outcomes, verdict
 from filfl.report.comparison import report_comparison
-from filfl.report.table import p_text
+from filfl.report.formatting import p_value
 from filfl.reproduce import Reproduction, figure_names, plan_figures
 from filfl.workers import RunProgress
 
@@ -72,7 +72,7 @@ def _report(each: Reproduction) -> None:
     say(f"{each.figure.paper}: {each.figure.claim}")
     results = outcomes(each.figure.expect, values)
     for outcome in results:
-        p = f", p = {p_text(outcome.tested.welch_p)}" if outcome.tested else ""
+        p = f", p = {p_value(outcome.tested.welch_p)}" if outcome.tested else ""
         measured = outcome.tested.difference if outcome.tested else outcome.mean
         value = "-" if measured is None else f"{measured:+.4g}" if outcome.tested else f"{measured:.4g}"
         say(f"  {outcome.expectation}: {value}{p}: {outcome.holds}")

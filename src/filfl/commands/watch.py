@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from filfl.commands.terminal import say
-from filfl.report.live import LOOPBACK, LiveReport, open_server
+from filfl.report.html.server import LOOPBACK, LiveReport, open_server
 
 
 def watch_command(directory: Path, port: int | None) -> None:

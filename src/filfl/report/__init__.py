@@ -1,1 +1,1 @@
-"""Tables and pictures, from the run store only."""
+"""Tables, plots and pages, made from run directories only."""

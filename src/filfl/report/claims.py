@@ -1,4 +1,4 @@
-"""Whether what was measured is what the paper says: a rule, not an opinion."""
+"""Whether the measurements confirm what the paper claims, decided by a fixed rule."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,39 +9,43 @@ import numpy as np
 from filfl.errors import ConfigError
 from filfl.figure import Expectation, Figure
 from filfl.options import unknown_name
-from filfl.report.curves import CURVES
 from filfl.report.measures import MEASURES
-from filfl.report.statistics import Tested, compared
+from filfl.report.series import CURVES
+from filfl.report.statistics import LEVEL, Tested, compared
 
-LEVEL = 0.05
-"""A difference holds where its direction does and p is below this."""
 MARGIN = 0.02
-"""Two arms are alike where their means differ by no more than this."""
+"""Two arms are alike if their means differ by no more than this."""
 
 Holds = Literal["yes", "direction only", "no", "not measured"]
+Verdict = Literal["yes", "in part", "direction only", "no", "not measured"]
 Values = Mapping[str, Mapping[str, Sequence[float | None]]]
-"""Arm -> measure -> the numbers of the seeds."""
+"""Arm -> measure -> one number per seed."""
 
 RULE = (
-    f"A difference holds when its direction is the paper's and Welch's two-sided p is below {LEVEL}; "
-    f'"direction only" is the right direction with a larger p. Two arms are alike (~) when their means differ '
-    f"by at most {MARGIN}. Against a number, the mean over the seeds is compared."
+    f'An expected difference holds ("yes") if it has the expected sign and Welch\'s two-sided p is below {LEVEL}; '
+    f'"direction only" means the expected sign with a larger p. Two arms are alike (~) if their means differ by at '
+    f"most {MARGIN}. For a comparison with a number, the mean over the seeds is used."
+)
+VERDICT_RULE = (
+    'A name with several expectations is "yes" if all of them hold, "in part" if at least one holds, "no" if none '
+    'holds and at least one is "no", "direction only" if none holds and none is "no", and "not measured" if none was '
+    "measured."
 )
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """An expectation, and what became of it."""
+    """An expectation and whether it holds."""
 
     expectation: Expectation
     mean: float | None
     tested: Tested | None
-    """Against the other arm; None against a number."""
+    """Against the other arm; None if the expectation compares with a number."""
     holds: Holds
 
 
 def check_figure(figure: Figure) -> None:
-    """Raise where a figure is about something that is not measured."""
+    """Raise if a figure names a measure or a curve that does not exist."""
     for measure in (figure.measure, *(Expectation.parse(text).measure for text in figure.expect)):
         if measure not in MEASURES:
             raise ConfigError(unknown_name("figure: a measure", measure, MEASURES))
@@ -54,10 +58,13 @@ def outcomes(expect: Sequence[str], values: Values) -> list[Outcome]:
     return [_outcome(Expectation.parse(text), values) for text in expect]
 
 
-def verdict(found: Sequence[Outcome]) -> str:
-    """One word for several expectations."""
+def verdict(found: Sequence[Outcome]) -> Verdict:
+    """One word for several expectations, by `VERDICT_RULE`."""
     kinds = {outcome.holds for outcome in found}
-    return kinds.pop() if len(kinds) == 1 else "in part" if kinds & {"yes", "direction only"} else "no"
+    if "yes" in kinds:
+        return "yes" if kinds == {"yes"} else "in part"
+    order: tuple[Verdict, ...] = ("no", "direction only", "not measured")
+    return next((word for word in order if word in kinds), "not measured")
 
 
 def _outcome(expectation: Expectation, values: Values) -> Outcome:

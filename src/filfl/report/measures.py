@@ -1,4 +1,4 @@
-"""What a run's records come down to: one number a measure."""
+"""The measures of a run: each reduces the run's records to one number."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,53 +15,44 @@ Records = Sequence[Record]
 
 @dataclass(frozen=True)
 class Measure:
-    """A number of a run, and how it is shown."""
+    """One number per run, and how it is shown."""
 
     heading: str
     of: Callable[[Records], float | None]
     form: str = "{:.3f}"
 
+    @property
+    def title(self) -> str:
+        """The heading on one line."""
+        return " ".join(self.heading.split())
+
 
 def metric_of(record: Record, name: str) -> float | None:
-    """A number of the test, which may be one that only some data or older runs have."""
+    """A metric of the test; None if the record does not have it."""
     value: float | None = record.get("metrics", {}).get(name)
     return value
 
 
 def ratio_of(record: Record) -> float | None:
-    """R(S^f) / R(OPT) of a filtering whose optimum was looked for."""
+    """R(S^f) / R(OPT) of a filter round in which the optimum was computed."""
     best, found = record.get("reward_optimum"), record.get("reward_filtered")
     return None if best is None or found is None or best <= 0 else float(found / best)
 
 
 def gap_of(record: Record) -> float | None:
-    """How much lower the loss of the best set is than that of S^f: R is a constant minus the loss."""
+    """Loss of S^f minus loss of the best set. R is a constant minus the loss, so it is a difference of rewards."""
     best, found = record.get("reward_optimum"), record.get("reward_filtered")
     return None if best is None or found is None else float(best - found)
 
 
 def gain_of(record: Record) -> float | None:
-    """delta_t on the filtering set: how much lower the loss of S^f is than that of everybody who trained."""
-    everybody, found = record.get("reward_all"), record.get("reward_filtered")
-    return None if everybody is None or found is None else float(found - everybody)
-
-
-def _kept(record: Record) -> float | None:
-    return record["num_filtered"] / record["num_available"] if record.get("num_available") else None
-
-
-def _final(of: Callable[[Record], float | None]) -> Callable[[Records], float | None]:
-    """The mean over the last rounds that have it."""
-    return lambda records: _mean(_known(map(of, records))[-LAST:])
-
-
-def _over_rounds(of: Callable[[Record], float | None]) -> Callable[[Records], float | None]:
-    """The mean over the rounds that have it."""
-    return lambda records: _mean(_known(map(of, records)))
+    """delta_t on the filtering set: loss of the mean of all clients that trained, minus loss of the mean of S^f."""
+    all_clients, found = record.get("reward_all"), record.get("reward_filtered")
+    return None if all_clients is None or found is None else float(found - all_clients)
 
 
 def neighbourhood(records: Records) -> float | None:
-    """c of the fit a / t + c to the squared distance from the optimum, a and c at least 0, relative errors least."""
+    """c of the fit a / t + c (a, c >= 0) to the squared distance from the optimum, with least relative errors."""
     t, d = _distances(records)
     if len(t) < 2:
         return None
@@ -70,17 +61,31 @@ def neighbourhood(records: Records) -> float | None:
 
 
 def rate(records: Records) -> float | None:
-    """The slope of the squared distance over the round, both in logarithms: -1 where it falls as 1 / t."""
+    """Slope of log squared distance over log round: -1 if the distance falls as 1 / t."""
     t, d = _distances(records)
     return float(np.polyfit(np.log(t), np.log(d), 1)[0]) if len(t) > 1 else None
 
 
 def _distances(records: Records) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """The rounds and their distances, after the first tenth, in which the start still shows."""
+    """Rounds and squared distances, without the first tenth of the rounds, which depends on the initial weights."""
     first = len(records) / 10
     known = [(r["round"], metric_of(r, "distance")) for r in records if r["round"] > first]
     t, d = np.array([(t, d) for t, d in known if d], dtype=np.float64).reshape(-1, 2).T
     return t, d
+
+
+def _kept(record: Record) -> float | None:
+    return record["num_filtered"] / record["num_available"] if record.get("num_available") else None
+
+
+def _final(of: Callable[[Record], float | None]) -> Callable[[Records], float | None]:
+    """The mean over the last `LAST` rounds that have the number."""
+    return lambda records: _mean(_known(map(of, records))[-LAST:])
+
+
+def _over_rounds(of: Callable[[Record], float | None]) -> Callable[[Records], float | None]:
+    """The mean over all rounds that have the number."""
+    return lambda records: _mean(_known(map(of, records)))
 
 
 def _known(values: Iterable[float | None]) -> list[float]:
@@ -107,4 +112,4 @@ MEASURES = {
     "rate": Measure("slope", rate, "{:.2f}"),
     "uplink": Measure("uplink\nMB", lambda rs: sum(r["uplink_bytes"] for r in rs) / 1e6 if rs else None, "{:.1f}"),
 }
-"""By name. Final: mean of the last tested rounds; the others are means over the rounds that have the number."""
+"""By name. Accuracies, losses and the distance are final values; the others are means over rounds that have them."""

@@ -1,6 +1,6 @@
-"""The numbers of a comparison: means, deviations and tests over seeds."""
+"""The statistics of a comparison: mean, standard deviation and t-tests over seeds."""
 
-import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,10 +11,13 @@ from scipy import stats
 from filfl.report.measures import MEASURES, Records
 from filfl.runs.summary import at_round, reached
 
+LEVEL = 0.05
+"""A difference with a p below this is called significant."""
+
 
 @dataclass(frozen=True)
 class Spread:
-    """A number over the seeds: mean, standard deviation, of how many of them, and the number of every seed."""
+    """A number over the seeds: mean, standard deviation, how many of how many seeds have it, and the values."""
 
     mean: float
     std: float
@@ -25,36 +28,38 @@ class Spread:
 
 @dataclass(frozen=True)
 class Tested:
-    """Two arms in one measure."""
+    """Two arms compared in one measure."""
 
     difference: float
-    """Of the means."""
+    """Difference of the means."""
     welch_p: float | None
-    """Two-sided p of Welch's t-test; None where it says nothing."""
+    """Two-sided p of Welch's t-test; None if the test is not defined."""
     paired_p: float | None
-    """The same of the paired test, seed by seed: the arms of a seed share split, availability and start."""
+    """Two-sided p of the paired t-test over seeds: arms with the same seed share split, availability and initial
+    weights."""
 
 
 @dataclass(frozen=True)
 class ArmStatistics:
-    """What a comparison says about one arm."""
+    """The statistics of one arm."""
 
     arm: str
     against: str
+    """The arm it is tested against."""
     measures: dict[str, Spread]
     """Those of `MEASURES` that its runs have."""
     accuracy_at: dict[int, Spread | None]
     rounds_to_target: Spread | None
     uplink_to_target: Spread | None
-    """In bytes; over the seeds that reached the target."""
+    """In bytes, over the seeds that reached the target."""
     tests: dict[str, Tested]
-    """Of every measure against the other arm; empty for an arm that is its own."""
+    """By measure; empty for an arm that is tested against itself."""
 
 
 def compare_arms(
     runs: Mapping[str, Sequence[Records]], against: Mapping[str, str], target: float, at: Sequence[int]
 ) -> list[ArmStatistics]:
-    """Statistics of every arm; `runs` has the records of each seed, in one order of seeds for all arms."""
+    """The statistics of every arm. `runs` holds the records of each seed, with the seeds in the same order."""
     measures = {arm: _measures(seeds) for arm, seeds in runs.items()}
     return [
         ArmStatistics(
@@ -81,35 +86,37 @@ def default_target(runs: Mapping[str, Sequence[Records]]) -> float:
 
 
 def default_rounds(rounds: int) -> tuple[int, ...]:
-    """A sixth of the way, half of it, and the end."""
+    """A sixth of the rounds, half of them, and all of them."""
     return tuple(sorted({max(1, rounds // 6), max(1, rounds // 2), rounds}))
 
 
 def over_seeds(seeds: Sequence[Records], measure: Callable[[Records], float | None]) -> Spread | None:
+    """A measure over the seeds; None if no seed has it."""
     values = tuple(map(measure, seeds))
     known = [value for value in values if value is not None]
     if not known:
         return None
-    std = float(np.std(known, ddof=1)) if len(known) > 1 else 0.0
-    return Spread(float(np.mean(known)), std, len(known), len(seeds), values)
+    return Spread(float(np.mean(known)), standard_deviation(known), len(known), len(seeds), values)
+
+
+def standard_deviation(values: Sequence[float]) -> float:
+    """The sample standard deviation; 0 for a single value."""
+    return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
 
 
 def compared(mine: Sequence[float | None], theirs: Sequence[float | None]) -> Tested:
-    """The difference of the means, and the tests; they say nothing where a seed is missing or there is no spread."""
+    """The difference of the means, and both tests. There is no p if a seed is missing or the values do not vary."""
     a, b = ([value for value in values if value is not None] for values in (mine, theirs))
     difference = float(np.mean(a) - np.mean(b))
-    if not len(mine) == len(a) == len(b) == len(theirs) or len(a) < 2:
-        return Tested(difference, None, None)
-    apart = np.subtract(a, b)
-    # A test on values without any spread divides by zero: it says nothing, so neither do we. The moments are taken
-    # here, because scipy warns of values that are all alike, as the |S^f| of an arm without a filter is.
-    n = len(a)
     welch = paired = None
-    if np.ptp(a) + np.ptp(b) > 0:
-        moments = (m for x in (a, b) for m in (np.mean(x), np.std(x, ddof=1), n))
-        welch = float(stats.ttest_ind_from_stats(*moments, equal_var=False).pvalue)
-    if np.ptp(apart) > 0:
-        paired = float(2 * stats.t.sf(abs(difference) / (np.std(apart, ddof=1) / math.sqrt(n)), n - 1))
+    if len(mine) == len(a) == len(b) == len(theirs) and len(a) > 1:
+        with warnings.catch_warnings():
+            # scipy warns where one sample is constant, as |S^f| without a filter is; Welch's test is defined there.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            if np.ptp(a) + np.ptp(b) > 0:
+                welch = float(stats.ttest_ind(a, b, equal_var=False).pvalue)
+            if np.ptp(np.subtract(a, b)) > 0:
+                paired = float(stats.ttest_rel(a, b).pvalue)
     return Tested(difference, welch, paired)
 
 

@@ -1,24 +1,38 @@
-"""The table of a comparison, for a terminal and for a file."""
+"""The table of a comparison: for a terminal, as Markdown, and for the HTML page."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rich import box
 from rich.table import Table
 
+from filfl.report.formatting import (
+    NONE,
+    count,
+    markdown_rows,
+    megabytes,
+    p_value,
+    percent,
+    points,
+    spread_text,
+    to_target,
+)
 from filfl.report.measures import MEASURES
 from filfl.report.statistics import ArmStatistics, Spread
 from filfl.runs.summary import LAST
 
-NOT_SHOWN = ("kept", "uplink")
-"""The measures without a column, unless the tests are about them."""
+WITHOUT_COLUMN = ("kept", "uplink")
+"""Measures that have no column in the terminal, unless they are the measure of the tests."""
+
+Cell = tuple[float | None, str]
+"""A number to sort by, and its text."""
 
 
 def columns(
     statistics: Sequence[ArmStatistics], target: float, measure: str = "accuracy"
 ) -> tuple[list[str], list[list[str]]]:
-    """The headings, and a row of texts for every arm; the tests are those of `measure`."""
+    """The headings, and one row of texts per arm. The p-values are those of `measure`."""
     known = {name for arm in statistics for name in arm.measures}
-    more = [name for name in MEASURES if name in (known - {*NOT_SHOWN} | {measure}) - {"accuracy"}]
+    more = [name for name in MEASURES if name in (known - {*WITHOUT_COLUMN} | {measure}) - {"accuracy"}]
     classes = "accuracy" in known
     rounds = list(statistics[0].accuracy_at) if classes else []
     headings = ["arm"]
@@ -28,13 +42,14 @@ def columns(
     headings += [*(MEASURES[name].heading for name in more), "Welch\np", "paired\np"]
     rows = []
     for arm in statistics:
-        tested, row = arm.tests.get(measure), [arm.arm]
+        row = [arm.arm]
         if classes:
-            row.append(spread_text(arm.measures.get("accuracy"), MEASURES["accuracy"].form))
-            row += [spread_text(arm.accuracy_at[t], "{:.3f}", with_std=False) for t in rounds]
-            row += [_to_target(arm.rounds_to_target, "{:.0f}"), _to_target(arm.uplink_to_target, "{:.1f}", scale=1e-6)]
-        row += [spread_text(arm.measures.get(name), MEASURES[name].form, name == measure) for name in more]
-        row += [p_text(tested.welch_p if tested else None), p_text(tested.paired_p if tested else None)]
+            row.append(spread_text(arm.measures.get("accuracy")))
+            row += [spread_text(arm.accuracy_at[t], with_std=False) for t in rounds]
+            row.append(to_target(arm.rounds_to_target, "{:.0f}".format))
+            row.append(to_target(arm.uplink_to_target, lambda sent: f"{sent / 1e6:.1f}"))
+        row += [spread_text(arm.measures.get(name), MEASURES[name].form, with_std=name == measure) for name in more]
+        row += [p_value(_p(arm, "welch_p", measure)), p_value(_p(arm, "paired_p", measure))]
         rows.append(row)
     return headings, rows
 
@@ -46,10 +61,10 @@ def caption(statistics: Sequence[ArmStatistics], seeds: int, measure: str = "acc
             tested.setdefault(arm.against, []).append(arm.arm)
     tests = "; ".join(f"{', '.join(arms)} against {base}" for base, arms in tested.items())
     return (
-        f"Mean ± standard deviation over {seeds_text(seeds)}. Final accuracy and losses: mean of the last {LAST} "
-        "rounds that have them; @t: accuracy at round t. Rounds and uplink MB to the target accuracy: over the seeds "
-        "that reached it (how many, where not all did). |S^f|: mean over the rounds."
-        + (f" p: two-sided t-tests on {_words(measure)}, {tests}." if tests else "")
+        f"Mean ± standard deviation over {count(seeds, 'seed')}. Final accuracy and losses: mean of the last {LAST} "
+        "rounds that have them. @t: accuracy at round t. Rounds and uplink MB to the target accuracy: mean over the "
+        "seeds that reached it; (2/3) means 2 of 3 seeds. |S^f|: mean over the rounds."
+        + (f" p: two-sided t-tests on {_title(measure)}, {tests}." if tests else "")
     )
 
 
@@ -81,34 +96,46 @@ def markdown_table(
     return f"# {title}\n\n" + "\n".join(lines) + f"\n\n{caption(statistics, seeds, measure)}\n"
 
 
-def markdown_rows(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """The lines of a table in Markdown."""
-    cells = [headings, ["---"] * len(headings), *rows]
-    return ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in cells]
+def page_row(arm: ArmStatistics, against: ArmStatistics) -> dict[str, Cell]:
+    """The row of an arm in the table of the HTML page; page/tables.js has the headings."""
+
+    def cell(spread: Spread | None, text: Callable[[Spread | None], str]) -> Cell:
+        return spread.mean if spread else None, text(spread)
+
+    def decimals(form: str) -> Callable[[Spread | None], str]:
+        return lambda spread: spread_text(spread, form, between=" ± ")
+
+    texts: dict[str, Callable[[Spread | None], str]] = {
+        "accuracy": percent,
+        "test-loss": decimals("{:.3f}"),
+        "train-loss": decimals("{:.3f}"),
+        "uplink": lambda spread: megabytes(1e6 * spread.mean) if spread else NONE,
+        "filtered": decimals("{:.1f}"),
+        "client-accuracy": percent,
+        "worst-tenth": percent,
+    }
+    difference = accuracy_difference(arm, against)
+    welch, paired = _p(arm, "welch_p"), _p(arm, "paired_p")
+    return {
+        **{name: cell(arm.measures.get(name), text) for name, text in texts.items()},
+        "difference": (difference, NONE if difference is None else f"{points(difference)} to {against.arm}"),
+        "welch-p": (welch, p_value(welch)),
+        "paired-p": (paired, p_value(paired)),
+        "rounds-to-target": cell(arm.rounds_to_target, lambda spread: to_target(spread, "{:.0f}".format)),
+        "uplink-to-target": cell(arm.uplink_to_target, lambda spread: to_target(spread, megabytes)),
+    }
 
 
-def spread_text(spread: Spread | None, form: str, with_std: bool = True) -> str:
-    if spread is None:
-        return "-"
-    return form.format(spread.mean) + (f"±{form.format(spread.std)}" if with_std and spread.count > 1 else "")
+def accuracy_difference(arm: ArmStatistics, other: ArmStatistics) -> float | None:
+    """The final accuracy of an arm minus that of another."""
+    mine, theirs = arm.measures.get("accuracy"), other.measures.get("accuracy")
+    return mine.mean - theirs.mean if mine and theirs and arm is not other else None
 
 
-def _to_target(spread: Spread | None, form: str, scale: float = 1.0) -> str:
-    if spread is None:
-        return "never"
-    missed = f" ({spread.count}/{spread.of})" if spread.count < spread.of else ""
-    return form.format(spread.mean * scale) + missed
+def _p(arm: ArmStatistics, which: str, measure: str = "accuracy") -> float | None:
+    p: float | None = getattr(arm.tests[measure], which) if measure in arm.tests else None
+    return p
 
 
-def seeds_text(seeds: int) -> str:
-    return f"{seeds} seeds" if seeds > 1 else "1 seed"
-
-
-def p_text(p: float | None) -> str:
-    if p is None:
-        return "-"
-    return f"{p:.4f}" if p >= 0.0001 else "<.0001"
-
-
-def _words(measure: str) -> str:
-    return "the final accuracy" if measure == "accuracy" else " ".join(MEASURES[measure].heading.split())
+def _title(measure: str) -> str:
+    return "the final accuracy" if measure == "accuracy" else MEASURES[measure].title

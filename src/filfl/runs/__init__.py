@@ -2,7 +2,7 @@
 
 from filfl.runs.follow import Beginning, Callback, Follows, following, with_seconds
 from filfl.runs.loop import run_rounds
-from filfl.runs.read import Run, read_run
+from filfl.runs.reader import Run, read_run
 from filfl.runs.store import RunStore, finished, open_store
 
 __all__ = [

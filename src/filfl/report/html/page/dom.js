@@ -1,6 +1,6 @@
 "use strict";
 
-// What the user has chosen. It outlives a redraw, so that a page that refreshes does not forget it.
+// What the user has chosen. It is kept when the page redraws.
 const choices = { section: null, hidden: new Set(), run: null, round: null, sorts: {}, zoom: [0, 100] };
 const NONE = "–";
 
@@ -21,7 +21,7 @@ function element(tag, attributes = {}, ...children) {
   return made;
 }
 
-/** The value of a colour of the style sheet, as it is in the theme of the moment. */
+/** The value of a colour of the style sheet in the current theme. */
 function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 }
@@ -40,12 +40,12 @@ function swatch(arm) {
   });
 }
 
-/** Words in which a number stays with its unit at the end of a line. */
+/** Text with non-breaking spaces between numbers and units. */
 function unbroken(words) {
   return words.replace(/ ([%±=<]|[MG]B\b)/g, "\u00a0$1").replace(/([±=<]) /g, "$1\u00a0");
 }
 
-/** Fill a select, and leave it alone where it has these options already: it may be open. */
+/** Fill a select, unless it already has these options: it may be open. */
 function fillSelect(select, options, value) {
   const wanted = JSON.stringify(options);
   if (select.dataset.options !== wanted) {
@@ -55,7 +55,7 @@ function fillSelect(select, options, value) {
   select.value = value;
 }
 
-/** Replace what is in a scrolled box, and leave it where it was scrolled to. */
+/** Replace the content of a scrolled box and keep its scroll position. */
 function refill(box, ...children) {
   const { scrollTop, scrollLeft } = box;
   box.replaceChildren(...children);
@@ -63,9 +63,9 @@ function refill(box, ...children) {
 }
 
 /**
- * A table that is sorted by a click on its headings.
- * columns: {label, hint, text: whether it is words}; rows: {cells: [{value, show}], ...}, value null sorts last;
- * start: {column, up} as long as nothing was clicked; drawn: is told the rows in their order.
+ * A table that is sorted by a click on a heading.
+ * columns: {label, hint, text: true for text}; rows: {cells: [{value, show}], ...}, where a null value sorts last;
+ * start: {column, up}, the order before the first click; drawn: called with the rows in their order.
  */
 function sortableTable(box, key, columns, rows, start, drawn = () => {}) {
   const sort = choices.sorts[key] || start;
@@ -100,7 +100,7 @@ function compareCells(one, other, sort) {
   return sort.up ? order : -order;
 }
 
-/** Show words beside the pointer. */
+/** Show a tooltip beside the pointer. */
 function showTip(event, ...lines) {
   const tip = byId("tip");
   tip.replaceChildren(...lines.map((line) => element("div", {}, line)));

@@ -1,28 +1,51 @@
 "use strict";
 
-// Measures in which the largest, or the smallest, is the best: the beginning of their headings.
-const LARGEST = ["final accuracy", "mean over clients", "worst tenth"];
-const CLEAR = 0.05; // A p below this is set in bold.
-const SMALLEST = ["test loss", "train loss", "rounds to", "upload"];
+const CLEAR = 0.05; // A p below this is bold.
 
+/** The columns of the table of measures. The best value of a column with `best` is bold. */
+function measureColumns(target) {
+  const goal = `${shortNumber(100 * target)} %`;
+  const final = `mean of the last ${data.last} tested rounds`;
+  return [
+    { key: "accuracy", label: "final accuracy", hint: `Test accuracy, ${final}; ± is the standard deviation over seeds`, best: Math.max },
+    { key: "difference", label: "difference", hint: "Final accuracy minus that of the method it is tested against, in percentage points" },
+    { key: "welch-p", label: "Welch p", hint: "Two-sided Welch's t-test on the final accuracies" },
+    {
+      key: "paired-p",
+      label: "paired p",
+      hint: "Two-sided paired t-test over seeds; with the same seed, methods share data split, availability and initial weights",
+    },
+    { key: "test-loss", label: "test loss", hint: `Test loss, ${final}`, best: Math.min },
+    { key: "train-loss", label: "train loss", hint: `Mean over the clients that trained, last ${data.last} rounds`, best: Math.min },
+    {
+      key: "rounds-to-target",
+      label: `rounds to ${goal}`,
+      hint: "First round with this test accuracy, mean over the seeds that reached it; (2/3) means 2 of 3 seeds",
+      best: Math.min,
+    },
+    { key: "uplink-to-target", label: `upload to ${goal}`, hint: "Data sent by the clients up to that round", best: Math.min },
+    { key: "uplink", label: "total upload", hint: "Data sent by the clients in the whole run", best: Math.min },
+    { key: "filtered", label: "clients in Sᶠ", hint: "Number of clients that may be selected, mean over the rounds" },
+    { key: "client-accuracy", label: "mean over clients", hint: "Mean of the clients' own test accuracies", best: Math.max },
+    { key: "worst-tenth", label: "worst tenth", hint: "Mean test accuracy of the tenth of the clients with the lowest accuracy", best: Math.max },
+  ];
+}
+
+/** The table of measures, without columns in which no method has a value. */
 function drawMeasures(section) {
-  const { headings, rows } = section.measures;
-  const best = headings.map(([label], i) => {
-    const values = rows.map((row) => row[i][0]).filter((value) => value !== null);
-    if (values.length < 2) return null;
-    if (LARGEST.some((start) => label.startsWith(start))) return Math.max(...values);
-    return SMALLEST.some((start) => label.startsWith(start)) ? Math.min(...values) : null;
-  });
-  const columns = [{ label: "method", text: true }, ...headings.map(([label, hint]) => ({ label, hint }))];
-  const made = rows.map((row, i) => {
+  const valuesOf = ({ key }) => section.measures.map((row) => row[key][0]).filter((value) => value !== null);
+  const columns = measureColumns(section.target).filter((column) => valuesOf(column).length);
+  const rows = section.measures.map((row, i) => {
     const arm = section.arms[i];
-    const cells = row.map(([value, show], j) => {
-      const clear = headings[j][0].endsWith(" p") && value !== null && value < CLEAR;
-      return { value, show, class: clear || (value !== null && value === best[j]) ? "best" : null };
+    const cells = columns.map((column) => {
+      const [value, show] = row[column.key];
+      const clear = column.key.endsWith("-p") && value !== null && value < CLEAR;
+      const best = column.best && valuesOf(column).length > 1 && value === column.best(...valuesOf(column));
+      return { value, show, class: clear || best ? "best" : null };
     });
     return { cells: [{ value: arm.name, show: element("span", {}, swatch(arm), arm.name) }, ...cells] };
   });
-  sortableTable(byId("measures"), "measures", columns, made, null);
+  sortableTable(byId("measures"), "measures", [{ label: "method", text: true }, ...columns], rows, null);
 }
 
 function drawSettings(section) {
@@ -37,7 +60,7 @@ function drawSettings(section) {
     ),
   );
   const table = element("table", {}, element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...rows));
-  const alone = section.arms.length > 1 ? "The methods have the same configuration." : "There is one method: nothing to compare.";
+  const alone = section.arms.length > 1 ? "All methods have the same configuration." : "There is only one method.";
   refill(byId("differing"), differing.length ? table : element("p", { class: "muted" }, alone));
   byId("shared").replaceChildren(
     ...shared.map(([key, value]) =>
@@ -62,9 +85,9 @@ function drawRuns(section) {
     { label: "seed", up: true },
     { label: "rounds" },
     { label: "state", text: true },
-    { label: "seconds", hint: "Of the rounds, all phases together" },
+    { label: "seconds", hint: "Total over all rounds and phases" },
     { label: "by phase", text: true },
-    { label: "seconds a round" },
+    { label: "seconds per round" },
     { label: "made with", text: true },
     { label: "directory", text: true },
   ];

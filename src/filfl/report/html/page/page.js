@@ -1,6 +1,6 @@
 "use strict";
 
-const EVERY = 2000; // Milliseconds between two questions to `filfl watch` whether something changed.
+const EVERY = 2000; // Milliseconds between requests to `filfl watch`.
 let data = JSON.parse(byId("data").textContent);
 
 function currentSection() {
@@ -15,7 +15,7 @@ function draw() {
   document.querySelector("main").classList.toggle("empty", !section);
   if (!section) {
     byId("title").textContent = "Nothing to show yet";
-    byId("sentence").textContent = "The page fills as soon as a run has begun.";
+    byId("sentence").textContent = "Results appear here as soon as a run has started.";
     return;
   }
   document.title = section.title;
@@ -28,7 +28,7 @@ function draw() {
   drawRuns(section);
 }
 
-/** One card for every section, with its verdict: to choose by, and to read by themselves. */
+/** One card per section with its headline, to choose the section that is shown. */
 function drawChooser() {
   const chooser = byId("chooser");
   const shown = currentSection();
@@ -46,7 +46,7 @@ function drawChooser() {
           },
         },
         element("b", {}, section.title),
-        element("span", { class: "muted" }, section.verdict.sentence),
+        element("span", { class: "muted" }, section.headline.sentence),
       ),
     ),
   );
@@ -54,10 +54,10 @@ function drawChooser() {
 
 function drawLead(section) {
   byId("title").textContent = section.title;
-  byId("sentence").textContent = unbroken(section.verdict.sentence);
-  byId("more").replaceChildren(...section.verdict.more.map((words) => element("li", {}, unbroken(words))));
+  byId("sentence").textContent = unbroken(section.headline.sentence);
+  byId("more").replaceChildren(...section.headline.more.map((words) => element("li", {}, unbroken(words))));
   byId("tiles").replaceChildren(
-    ...section.verdict.tiles.map(({ label, value, detail, arm }) => {
+    ...section.headline.tiles.map(({ label, value, detail, arm }) => {
       const its = section.arms.find(({ name }) => name === arm);
       return element(
         "div",
@@ -77,7 +77,7 @@ function drawTheme() {
   byId("theme").textContent = `theme: ${theme}`;
 }
 
-/** Ask again and again, and draw only when something changed. */
+/** Poll the server, and redraw only if the data has changed. */
 async function follow(mark) {
   const sign = byId("live");
   sign.hidden = false;
@@ -94,11 +94,11 @@ async function follow(mark) {
     sign.textContent = "live";
     sign.classList.remove("stopped");
   } catch (error) {
-    sign.textContent = error instanceof TypeError ? "filfl watch has ended: this is the last it said" : error.message;
+    sign.textContent = error instanceof TypeError ? "filfl watch has ended; showing its last data" : error.message;
     sign.classList.add("stopped");
   }
   const took = performance.now() - asked;
-  setTimeout(() => follow(mark), Math.max(EVERY, 5 * took)); // The runs need the machine more than the page does.
+  setTimeout(() => follow(mark), Math.max(EVERY, 5 * took)); // A slow answer means a busy machine: poll less often.
 }
 
 byId("theme").addEventListener("click", () => {

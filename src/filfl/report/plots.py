@@ -1,10 +1,9 @@
-"""Pictures of a comparison: curves over the rounds with bands over the seeds, or the final values, as bars or against
-what was sent for them."""
+"""Plots of a comparison: curves over the rounds, bars of final values, and final values against upload."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -12,36 +11,35 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 from matplotlib.transforms import Bbox
 
-from filfl.report.curves import CURVES, Curve, Series
-from filfl.report.styles import arm_places
+from filfl.report.measures import MEASURES
+from filfl.report.series import CURVES, Curve, Series
 
-# Okabe and Ito's palette: told apart also by people who do not see all colours.
+# Okabe and Ito's palette, which colour-blind readers can distinguish.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
+LINES = ("-", "--", ":", "-.")
 NEAR = 12
-"""Points of the page within which a name belongs to its point without a line."""
+"""A label farther than this from its point, in typographic points, is joined to it by a line."""
 
 Drawn = Mapping[str, Mapping[str, Series]]
-"""Arm -> curve -> its points."""
+"""Arm -> name of the curve -> series."""
 
 
 def draw_comparison(drawn: Drawn, against: Mapping[str, str], title: str, directory: Path) -> list[Path]:
-    """One PNG a curve, and one with the most telling side by side; the paths, the last one first."""
-    names = names_of(drawn)
+    """One PNG per curve, and comparison.png with the four most important ones, whose path comes first."""
+    names = [name for name in CURVES if any(name in series for series in drawn.values())]
     paths = [draw_curves([name], drawn, against, title, directory / f"{name}.png") for name in names]
-    telling = [name for name in names if name not in ("train-loss", "gain")][:4]
-    return [draw_curves(telling, drawn, against, title, directory / "comparison.png"), *paths]
-
-
-def names_of(drawn: Drawn) -> list[str]:
-    """The curves that some arm has, in the order in which they are shown."""
-    return [name for name in CURVES if any(name in series for series in drawn.values())]
+    main = [name for name in names if name not in ("train-loss", "gain")][:4]
+    return [draw_curves(main, drawn, against, title, directory / "comparison.png"), *paths]
 
 
 def draw_curves(
     names: Sequence[str], drawn: Drawn, against: Mapping[str, str], title: str, path: Path, dpi: int = 150
 ) -> Path:
-    """A PNG with one panel a curve."""
-    styles = arm_styles(list(drawn), against)
+    """A PNG with one panel per curve."""
+    styles = {
+        arm: (COLOURS[colour % len(COLOURS)], LINES[line % len(LINES)])
+        for arm, (colour, line) in arm_places(list(drawn), against).items()
+    }
     columns = 2 if len(names) == 4 else len(names)
     rows = len(names) // columns
     figure = Figure(figsize=(5.6 * columns, 3.9 * rows + 0.6), layout="constrained")
@@ -67,10 +65,11 @@ def draw_curves(
     return path
 
 
-def draw_bars(
-    values: Mapping[tuple[str, ...], tuple[float, float]], label: str, title: str, path: Path, dpi: int = 150
-) -> Path:
-    """A PNG of mean and deviation by the levels of the factors: colours, panels (where there are three), groups."""
+def draw_summary_bars(summary: Mapping[str, Any], measure: str, path: Path, dpi: int = 150) -> Path:
+    """A PNG of a measure of arms that are combinations of factors: the first factor gives the colour, the last the
+    group of bars, and those in between the panel."""
+    arms = {tuple(arm["levels"]): arm["measures"].get(measure) for arm in summary["arms"]}
+    values = {levels: (spread["mean"], spread["std"]) for levels, spread in arms.items() if spread}
     colours = list(dict.fromkeys(levels[0] for levels in values))
     panels = list(dict.fromkeys(levels[1:-1] for levels in values))
     groups = list(dict.fromkeys(levels[-1] for levels in values))
@@ -83,21 +82,24 @@ def draw_bars(
             place = np.arange(len(groups)) + (i - (len(colours) - 1) / 2) * width
             axis.bar(place, mean, width, yerr=std, color=COLOURS[i % len(COLOURS)], label=colour, error_kw={"lw": 0.8})
         axis.set_xticks(range(len(groups)), groups, rotation=30, ha="right")
-        axis.set_ylabel(label)
+        axis.set_ylabel(MEASURES[measure].title)
         axis.set_title(", ".join(panel), fontsize=11)
         _plain(axis)
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
-    figure.suptitle(title, fontsize=12, wrap=True)
+    figure.suptitle(summary["title"], fontsize=12, wrap=True)
     figure.savefig(path, dpi=dpi)
     return path
 
 
-def draw_uplink(
-    values: Mapping[tuple[str, ...], tuple[float, float, float]], label: str, title: str, path: Path, dpi: int = 150
-) -> Path:
-    """A PNG of megabytes, mean and deviation by the levels of the factors: the first is named beside its point, the
-    others are panels."""
+def draw_summary_uplink(summary: Mapping[str, Any], measure: str, path: Path, dpi: int = 150) -> Path:
+    """A PNG of a measure against upload: the level of the first factor labels the point, the others give the panel."""
+    arms = {tuple(arm["levels"]): arm["measures"] for arm in summary["arms"]}
+    values = {
+        levels: (measures["uplink"]["mean"], measures[measure]["mean"], measures[measure]["std"])
+        for levels, measures in arms.items()
+        if measure in measures
+    }
     panels = list(dict.fromkeys(levels[1:] for levels in values))
     figure = Figure(figsize=(6.4 * len(panels), 4.8), layout="constrained")
     axes = figure.subplots(1, len(panels), squeeze=False, sharey=True).flatten()
@@ -111,20 +113,27 @@ def draw_uplink(
         axis.xaxis.set_major_formatter("{x:g}")
         axis.xaxis.set_minor_formatter(NullFormatter())
         axis.set_xlabel("Uplink, MB")
-        axis.set_ylabel(label)
+        axis.set_ylabel(MEASURES[measure].title)
         axis.set_title(", ".join(panel), fontsize=11)
         axis.margins(x=0.18)
         _plain(axis)
-    figure.suptitle(title, fontsize=12, wrap=True)
-    figure.draw_without_rendering()  # now it is known where everything lies
+    figure.suptitle(summary["title"], fontsize=12, wrap=True)
+    figure.draw_without_rendering()  # fixes the positions, which the labels need
     for axis, panel in zip(axes, panels, strict=True):
-        name_points(axis, {levels[0]: (x, y) for levels, (x, y, _) in values.items() if levels[1:] == panel})
+        label_points(axis, {levels[0]: (x, y) for levels, (x, y, _) in values.items() if levels[1:] == panel})
     figure.savefig(path, dpi=dpi)
     return path
 
 
-def name_points(axis: Axes, points: Mapping[str, tuple[float, float]]) -> None:
-    """Write names beside points, each at the nearest place that hides neither a point nor another name."""
+SUMMARY_PLOTS: dict[str, Callable[[Mapping[str, Any], str, Path, int], Path]] = {
+    "bars": draw_summary_bars,
+    "uplink": draw_summary_uplink,
+}
+"""The plots of a summary.json, by their names in `figure.picture`."""
+
+
+def label_points(axis: Axes, points: Mapping[str, tuple[float, float]]) -> None:
+    """Write names beside points, each at the nearest place that overlaps neither a point nor another name."""
     taken = [Bbox.from_bounds(x - 4, y - 4, 8, 8) for x, y in axis.transData.transform(list(points.values()))]
     places = sorted(((dx, dy) for dx in (7, -7, 30, -30) for dy in range(-88, 89, 11)), key=lambda d: math.hypot(*d))
     for name, point in points.items():
@@ -141,23 +150,23 @@ def name_points(axis: Axes, points: Mapping[str, tuple[float, float]]) -> None:
             axis.annotate("", point, (dx, dy), textcoords="offset points", arrowprops=line)
 
 
-def arm_styles(arms: Sequence[str], against: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """A colour and a line for every arm: those tested against one arm share its kind of line."""
-    lines = ("-", "--", ":", "-.")
-    places = arm_places(arms, against)
-    return {arm: (COLOURS[i % len(COLOURS)], lines[j % len(lines)]) for arm, (i, j) in places.items()}
+def arm_places(arms: Sequence[str], against: Mapping[str, str]) -> dict[str, tuple[int, int]]:
+    """The numbers of each arm's colour and line style. Arms tested against the same arm share their line style."""
+    bases = list(dict.fromkeys(against[arm] for arm in arms))
+    group = {base: [arm for arm in arms if against[arm] == base] for base in bases}
+    return {arm: (group[against[arm]].index(arm), bases.index(against[arm])) for arm in arms}
 
 
 def _draw(axis: Axes, curve: Curve, series: Series, label: str, style: tuple[str, str]) -> None:
     colour, line = style
     rounds, mean, std = list(series.rounds), np.array(series.mean), np.array(series.std)
-    if curve.steps:  # the last round is as wide as the others
+    if curve.steps:  # the last step is as wide as the others
         rounds, mean, std = [*rounds, rounds[-1] + 1], np.append(mean, mean[-1]), np.append(std, std[-1])
     drawn = "steps-post" if curve.steps else "default"
     axis.plot(rounds, mean, line, color=colour, label=label, linewidth=1.7, drawstyle=drawn)
     step: Literal["post"] | None = "post" if curve.steps else None
     low = np.maximum(mean - std, 0) if curve.from_zero else mean - std
-    if curve.logarithmic:  # a band that reaches 0 would have no lower end there
+    if curve.logarithmic:  # a band down to 0 has no lower edge on a logarithmic axis
         low = np.maximum(low, mean / 10)
     axis.fill_between(rounds, low, mean + std, color=colour, alpha=0.14, linewidth=0, step=step)
 

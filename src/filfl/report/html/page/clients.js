@@ -1,22 +1,22 @@
 "use strict";
 
-// What a cell of the map says, by its digit: see report/presence.py.
+// The states of a client in a round, by their digit in the map: see report/html/clients.py.
 const STATES = [
   "not available",
-  "available, not judged by the filter",
+  "available, not considered by the filter",
   "filtered out",
-  "may be chosen",
-  "chosen: trains and is averaged",
+  "may be selected",
+  "selected: trains and is averaged",
   "refused: its update could not be averaged",
 ];
-const SHORT_STATES = ["not available", "not judged", "filtered out", "may be chosen", "chosen", "refused"];
+const SHORT_STATES = ["not available", "not considered", "filtered out", "may be selected", "selected", "refused"];
 const MAP = { height: 600, least: 3, most: 18, axis: 26, top: 10, flag: 8, labels: 11, bars: 84 };
-let mapped = null; // The run in the map, its rows in the order of the table, and where things are.
+let mapped = null; // The run in the map, its rows in the order of the table, and the layout.
 
 function drawClients(section) {
   const run = chosenRun(section);
   if (!run) {
-    byId("shown").textContent = "No run has begun.";
+    byId("shown").textContent = "No run has started.";
     for (const id of ["map", "clients", "states"]) byId(id).replaceChildren();
     return;
   }
@@ -24,8 +24,8 @@ function drawClients(section) {
   const clients = run.clients;
   const used = new Set(clients.map.join(""));
   const legend = STATES.map((words, i) => (used.has(String(i)) ? stateKey(`var(--state-${i})`, words) : null));
-  if (clients.fault && clients.fault.some(Boolean)) legend.push(stateKey("var(--arm-3)", "bad: edge on the left"));
-  if (clients.considered.some(Boolean)) legend.push(stateKey("var(--muted)", "tick on top: a filtering"));
+  if (clients.fault && clients.fault.some(Boolean)) legend.push(stateKey("var(--arm-3)", "bad client: mark on the left"));
+  if (clients.considered.some(Boolean)) legend.push(stateKey("var(--muted)", "tick on top: filter round"));
   byId("states").replaceChildren(...legend.filter(Boolean));
   drawClientTable(section, run);
 }
@@ -34,12 +34,12 @@ function stateKey(background, words) {
   return element("span", {}, element("i", { style: { background } }), words);
 }
 
-/** The run that was chosen; else one of the best method that filters, else one that filters. */
+/** The run that the user chose; otherwise one of the best method if it filters, or any run that filters. */
 function chosenRun(section) {
   const wanted = choices.run;
   const same = wanted && section.runs.find((run) => section.arms[run.arm].name === wanted.arm && run.seed === wanted.seed);
   if (same) return same;
-  const best = section.verdict.tiles.length ? section.verdict.tiles[0].arm : null;
+  const best = section.headline.tiles.length ? section.headline.tiles[0].arm : null;
   const filtering = section.runs.filter((run) => run.traces.length);
   return filtering.find((run) => section.arms[run.arm].name === best) || filtering[0] || section.runs[0];
 }
@@ -61,7 +61,7 @@ function drawRunChooser(section, run) {
   byId("arm").onchange = choose;
   byId("seed").onchange = choose;
   const { of, ids } = run.clients;
-  const some = ids.length < of ? `, the ${ids.length.toLocaleString("en")} most involved` : "";
+  const some = ids.length < of ? ` (showing the ${ids.length.toLocaleString("en")} most active)` : "";
   byId("shown").textContent = `${of.toLocaleString("en")} clients${some}, ${run.done} of ${run.rounds} rounds`;
 }
 
@@ -70,14 +70,14 @@ function drawClientTable(section, run) {
   const filters = c.considered.some(Boolean);
   const columns = [
     { label: "client", text: true },
-    { label: "fault", hint: "What is spoilt on purpose in its data or updates", text: true },
-    { label: "share kept", hint: "Kept / judged. Clients that hurt have a low share", up: true },
-    { label: "kept", hint: "How many filterings kept it" },
-    { label: "judged", hint: "How many filterings considered it" },
-    { label: "chosen", hint: "In how many rounds it was chosen to train" },
-    { label: "refused", hint: "How many of its updates could not be averaged" },
-    { label: "available", hint: "In how many rounds it was there" },
-    { label: "samples", hint: "How many samples it trains on" },
+    { label: "fault", hint: "The fault that was added to its data or updates", text: true },
+    { label: "share kept", hint: "Kept / considered. Clients that harm the model have a low share", up: true },
+    { label: "kept", hint: "Number of filter rounds that kept it" },
+    { label: "considered", hint: "Number of filter rounds that considered it" },
+    { label: "selected", hint: "Number of rounds in which it was selected" },
+    { label: "refused", hint: "Number of its updates that were refused" },
+    { label: "available", hint: "Number of rounds in which it was available" },
+    { label: "samples", hint: "Number of training samples" },
   ];
   const rows = c.ids.map((id, i) => {
     const share = c.considered[i] ? c.kept[i] / c.considered[i] : null;
@@ -99,7 +99,7 @@ function drawClientTable(section, run) {
       ],
     };
   });
-  // Those kept least come first, of equals those judged most often; without a filter those chosen most often.
+  // First those kept least (of equals, those considered most often); without a filter, those selected most often.
   rows.sort((one, other) => other.cells[4].value - one.cells[4].value);
   const start = filters ? { column: 2, up: true } : { column: 5, up: false };
   sortableTable(byId("clients"), "clients", columns, rows, start, (order) => drawMap(section, run, order));
@@ -119,14 +119,14 @@ function refusedCell(clients, id, i) {
   return clients.refused[i] ? element("span", { title: clients.why[id] }, String(clients.refused[i])) : "0";
 }
 
-/** The map: one row a client in the order of the table, one column a round. */
+/** The map: one row per client in the order of the table, one column per round. */
 function drawMap(section, run, order) {
   const box = byId("map");
   let canvas = box.querySelector("canvas");
   if (!canvas) {
     canvas = element("canvas", {
       role: "img",
-      "aria-label": "What every client was in every round",
+      "aria-label": "State of every client in every round",
       onmousemove: pointAtMap,
       onmouseleave: () => (hideTip(), unmark()),
       onclick: clickMap,
@@ -156,17 +156,17 @@ function paintMap() {
   const named = rowHeight >= MAP.labels;
   const names = run.clients.names;
   const labels = named ? Math.min(width / 4, Math.max(...order.map(({ index }) => pen.measureText(names[index]).width)) + 8) : 0;
-  const judged = run.clients.considered.some(Boolean);
-  const bars = judged ? Math.min(MAP.bars, width / 5) : 0;
+  const considered = run.clients.considered.some(Boolean);
+  const bars = considered ? Math.min(MAP.bars, width / 5) : 0;
   const left = labels + MAP.flag + 2;
   const plot = Math.max(1, width - left - bars - 4);
   Object.assign(mapped, { width, rowHeight, left, plot, rounds, cell: rounds ? plot / rounds : plot });
   if (rounds) paintCells(pen, ratio);
   paintSides(pen, { named, labels, bars });
-  paintRounds(pen, judged);
+  paintRounds(pen, considered);
 }
 
-/** One pixel a cell on a canvas of its own, which is then stretched: fast for a hundred thousand cells. */
+/** One pixel per cell on a separate canvas, which is then stretched: fast even with 100,000 cells. */
 function paintCells(pen, ratio) {
   const { run, order, rounds, rowHeight, left, plot, cell } = mapped;
   const shades = STATES.map((_, i) => rgb(colour(`state-${i}`)));
@@ -195,7 +195,7 @@ function rgb(hex) {
   return [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
 }
 
-/** On the left the names, as far as there is room, and the noise flag; on the right the share kept. */
+/** On the left the names, if there is space, and a mark for bad clients; on the right the share kept. */
 function paintSides(pen, { named, labels, bars }) {
   const { run, order, rowHeight, left, plot } = mapped;
   const gap = rowHeight >= 5 ? 1 : 0;
@@ -225,17 +225,17 @@ function paintSides(pen, { named, labels, bars }) {
   }
 }
 
-/** Numbers below, and a tick above every round that filtered. */
-function paintRounds(pen, judged) {
+/** Round numbers below, and a tick above every filter round. */
+function paintRounds(pen, considered) {
   const { run, order, rounds, rowHeight, left, plot, cell } = mapped;
   pen.fillStyle = colour("muted");
-  if (judged) for (const [round] of run.traces) pen.fillRect(left + (round - run.clients.first + 0.5) * cell - 0.75, 1, 1.5, 6);
+  if (considered) for (const [round] of run.traces) pen.fillRect(left + (round - 0.5) * cell - 0.75, 1, 1.5, 6);
   const bottom = MAP.top + order.length * rowHeight;
   const apart = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000].find((n) => n * cell >= 44) || rounds;
   for (let column = 0; column < rounds; column += 1) {
-    const round = run.clients.first + column;
+    const round = column + 1;
     const x = left + (column + 0.5) * cell;
-    const atTheEnd = x + 14 > left + plot; // It would run into the words beside the map.
+    const atTheEnd = x + 14 > left + plot; // It would overlap the text beside the map.
     pen.textAlign = atTheEnd ? "right" : "center";
     if (round % apart === 0) pen.fillText(round.toLocaleString("en"), atTheEnd ? left + plot : x, bottom + 15);
   }
@@ -243,7 +243,7 @@ function paintRounds(pen, judged) {
   if (plot > 200 && apart > 1) pen.fillText("round", left, bottom + 15);
 }
 
-/** The client and the round below the pointer; null beside the map. */
+/** The client and the round at the pointer; null outside the map. */
 function underPointer(event) {
   const bounds = event.currentTarget.getBoundingClientRect();
   const row = Math.floor((event.clientY - bounds.top - MAP.top) / mapped.rowHeight);
@@ -259,17 +259,17 @@ function pointAtMap(event) {
   const c = mapped.run.clients;
   markRow(at.index);
   const about = [c.sizes ? `${c.sizes[at.index]} samples` : null, c.fault ? c.fault[at.index] : null].filter(Boolean);
-  const judged = c.considered[at.index] ? `kept by ${c.kept[at.index]} of ${c.considered[at.index]} filterings` : "never judged";
+  const considered = c.considered[at.index] ? `kept in ${c.kept[at.index]} of ${c.considered[at.index]} filter rounds` : "never considered";
   const state = at.column === null ? null : SHORT_STATES[c.map[at.index][at.column]];
-  const now = state ? [`round ${c.first + at.column}: ${state}`] : [];
-  showTip(event, `client ${c.names[at.index]}${about.length ? ` (${about.join(", ")})` : ""}`, ...now, judged);
+  const now = state ? [`round ${at.column + 1}: ${state}`] : [];
+  showTip(event, `client ${c.names[at.index]}${about.length ? ` (${about.join(", ")})` : ""}`, ...now, considered);
 }
 
-/** A click shows the filtering that was in force in that round. */
+/** A click shows the latest filter round up to that round. */
 function clickMap(event) {
   const at = underPointer(event);
   if (!at || at.column === null) return;
-  const round = mapped.run.clients.first + at.column;
+  const round = at.column + 1;
   const before = mapped.run.traces.map(([t]) => t).filter((t) => t <= round);
   if (before.length) {
     choices.round = before[before.length - 1];

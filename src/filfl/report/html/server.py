@@ -1,4 +1,4 @@
-"""The report of runs that are still going, served to a browser on this machine only."""
+"""The report of runs in progress, served to a browser on this machine only."""
 
 import hashlib
 from collections.abc import Sequence
@@ -8,27 +8,27 @@ from threading import Lock
 from typing import Any
 
 from filfl.errors import RunError
-from filfl.report.collect import Section, collect
-from filfl.report.html import render, report_data, show_run, to_script
-from filfl.report.stored import StoredRun, read_stored, signature
+from filfl.report.html.collect import Section, collect
+from filfl.report.html.render import render, report_data, show_run, to_script
+from filfl.runs.reader import Run, scan_run, signature
 
 LOOPBACK = "127.0.0.1"
 FIRST_PORT, PORTS = 8000, 20
-"""Without a word on the port, the first free one of these."""
+"""Without --port, the first free one of these ports is used."""
 
 
 class LiveReport:
-    """The data of a report, made anew only when a file of it changed. `mark` names its state."""
+    """The data of a report, recomputed only when a file has changed. `mark` identifies its state."""
 
     def __init__(self, directories: Sequence[Path]) -> None:
         self._directories = directories
-        self._runs: dict[Path, tuple[tuple[tuple[int, int], ...], StoredRun]] = {}
-        self._shown: dict[Path, tuple[StoredRun, int, dict[str, Any]]] = {}
+        self._runs: dict[Path, tuple[tuple[tuple[int, int], ...], Run]] = {}
+        self._shown: dict[Path, tuple[Run, int, dict[str, Any]]] = {}
         self._made: tuple[str, dict[str, Any]] = ("", {})
         self._lock = Lock()
 
     def now(self) -> dict[str, Any]:
-        """What the page shows at this moment."""
+        """The current data of the page."""
         with self._lock:
             sections = collect(self._directories, self._read)
             mark = self._mark(sections)
@@ -36,18 +36,18 @@ class LiveReport:
                 self._made = (mark, {**report_data(sections, True, self._show), "mark": mark})
             return self._made[1]
 
-    def _read(self, directory: Path) -> StoredRun:
-        """A run, from memory where its files are as they were. What changes meanwhile is read the next time."""
+    def _read(self, directory: Path) -> Run:
+        """A run, from memory if its files have not changed. A change while it is read shows in the next signature."""
         seen = signature(directory)
         if directory not in self._runs or self._runs[directory][0] != seen:
-            self._runs[directory] = (seen, read_stored(directory))
+            self._runs[directory] = (seen, scan_run(directory))
         return self._runs[directory][1]
 
-    def _show(self, run: StoredRun, traced: int) -> dict[str, Any]:
-        """What the page shows of a run, from memory where it is the same run."""
+    def _show(self, run: Run, most: int) -> dict[str, Any]:
+        """What the page shows of a run, from memory if it is the same run."""
         known = self._shown.get(run.directory)
-        if known is None or known[0] is not run or known[1] != traced:
-            known = self._shown[run.directory] = (run, traced, show_run(run, traced))
+        if known is None or known[0] is not run or known[1] != most:
+            known = self._shown[run.directory] = (run, most, show_run(run, most))
         return known[2]
 
     def _mark(self, sections: Sequence[Section]) -> str:
@@ -55,12 +55,12 @@ class LiveReport:
             (section.title, section.target, section.missing, section.problems, [arm.name for arm in section.arms])
             for section in sections
         ]
-        runs = [(str(run.directory), self._runs[run.directory][0]) for section in sections for run in section.begun]
+        runs = [(str(run.directory), self._runs[run.directory][0]) for section in sections for run in section.started]
         return hashlib.sha256(repr((parts, runs)).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def open_server(report: LiveReport, port: int | None) -> ThreadingHTTPServer:
-    """A server of the report on this machine's own address; `serve_forever` starts it."""
+    """A server of the report that only this machine can reach; call `serve_forever` to start it."""
     ports = [port] if port is not None else [*range(FIRST_PORT, FIRST_PORT + PORTS), 0]
     for candidate in ports:
         try:
@@ -74,17 +74,17 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that goes away in the middle of an answer is nothing to report."""
+        """A browser that closes the connection early is not an error."""
 
 
 def _handler(report: LiveReport) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             host = self.headers.get("Host", "").rpartition(":")[0]
-            if host not in (LOOPBACK, "localhost"):  # another site's name that was made to lead here
-                self._answer(403, "text/plain", "this page is for this machine only")
+            if host not in (LOOPBACK, "localhost"):  # DNS rebinding: another site's name that resolves to this machine
+                self._answer(403, "text/plain", "this page is only available on this machine")
             elif self.path not in ("/", "/data.json"):
-                self._answer(404, "text/plain", "there is only / and /data.json")
+                self._answer(404, "text/plain", "not found: the only pages are / and /data.json")
             else:
                 try:
                     data = report.now()
@@ -110,6 +110,6 @@ def _handler(report: LiveReport) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: Any) -> None:
-            """The terminal is for the person, not for a line every two seconds."""
+            """No log line per request: the page asks every two seconds."""
 
     return Handler

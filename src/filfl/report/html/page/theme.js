@@ -1,13 +1,13 @@
 "use strict";
 
-// Light, dark, or as the system is. Read before anything is drawn, so that a dark page does not begin with a flash.
+// Light, dark, or the theme of the system. Set before anything is drawn, so that a dark page does not flash white.
 const THEMES = ["auto", "light", "dark"];
 const systemIsDark = matchMedia("(prefers-color-scheme: dark)");
 let theme = "auto";
 try {
   theme = localStorage.getItem("filfl-theme") || "auto";
 } catch {
-  // A browser may keep a page from storing anything; then the choice lasts as long as the page.
+  // The browser may not allow storage; then the choice lasts until the page is closed.
 }
 
 function applyTheme() {

@@ -1,4 +1,4 @@
-"""What a federated dataset looks like: a few numbers, and a picture of the labels over the clients."""
+"""A description of a federated dataset: a few numbers, and a plot of the labels per client."""
 
 from pathlib import Path
 
@@ -9,49 +9,52 @@ from numpy.typing import NDArray
 from filfl.data import FederatedData
 
 SHOWN = 60
-"""Clients in the picture: the largest ones, where there are more."""
+"""The plot shows at most this many clients, the largest ones."""
 
 
 def label_counts(data: FederatedData) -> NDArray[np.int64]:
-    """How many samples of each class every client has, training and validation together: [clients, classes]."""
+    """Samples per client and class, training and validation together: [clients, classes]."""
     owners = np.repeat(np.arange(data.num_clients), np.diff(data.offsets))
     flat = np.bincount(owners * data.classes + data.y.astype(np.int64), minlength=data.num_clients * data.classes)
     return flat.reshape(data.num_clients, data.classes)
 
 
 def label_skew(counts: NDArray[np.int64]) -> float:
-    """The mean distance of a client's label shares from everybody's: 0 is all alike, near 1 is a class or two each."""
+    """The mean total variation distance between a client's label distribution and that of all clients: 0 if all are
+    equal, close to 1 if every client has one or two classes of many."""
     shares = counts / counts.sum(axis=1, keepdims=True)
     return float(0.5 * np.abs(shares - counts.sum(axis=0) / counts.sum()).sum(axis=1).mean())
 
 
 def facts(data: FederatedData) -> dict[str, str]:
-    """The numbers of a dataset, in words."""
+    """What `filfl data` prints about a dataset."""
     sizes = np.diff(data.offsets)
     noisy = f" ({int(data.noisy.sum())} with random labels)" if data.noisy.any() else ""
     lines = {
         "clients": f"{data.num_clients:,}{noisy}",
-        "samples a client": f"{sizes.min():,} / {np.median(sizes):,.0f} / {sizes.max():,} (min / median / max)",
-        "of these to train": f"{data.num_train.min():,} / {np.median(data.num_train):,.0f} / {data.num_train.max():,}",
-        "sample": f"{data.x.dtype} {list(data.sample_shape)}",
-        "classes": str(data.classes) if data.classes else "none: the targets are numbers",
+        "samples per client": f"{sizes.min():,} / {np.median(sizes):,.0f} / {sizes.max():,} (min / median / max)",
+        "training samples": f"{data.num_train.min():,} / {np.median(data.num_train):,.0f} / {data.num_train.max():,}",
+        "shape of a sample": f"{data.x.dtype} {list(data.sample_shape)}",
+        "classes": str(data.classes) if data.classes else "none (numeric targets)",
         "filtering set": f"{len(data.filter_y):,} samples",
         "test set": f"{len(data.test_y):,} samples",
     }
     if data.classes:
-        lines["label skew"] = f"{label_skew(label_counts(data)):.2f} (0: everybody alike, 1: nobody shares a class)"
+        lines["label skew"] = (
+            f"{label_skew(label_counts(data)):.2f} (0: equal label distributions, 1: no class in common)"
+        )
     return lines
 
 
 def draw_labels(data: FederatedData, title: str, path: Path) -> Path:
-    """A PNG with the labels of every client, the largest clients first."""
+    """A PNG with the number of samples per label and client, the largest clients first."""
     counts = label_counts(data)
     largest = np.argsort(-counts.sum(axis=1), kind="stable")[:SHOWN]
     figure = Figure(figsize=(10, 4.6), layout="constrained")
     axis = figure.subplots()
     image = axis.imshow(counts[largest].T, aspect="auto", cmap="viridis", interpolation="nearest", origin="lower")
-    everybody = len(largest) == data.num_clients
-    axis.set_xlabel("Client" if everybody else f"The {SHOWN} largest of {data.num_clients} clients")
+    all_clients = len(largest) == data.num_clients
+    axis.set_xlabel("Client" if all_clients else f"The {SHOWN} largest of {data.num_clients} clients")
     axis.set_ylabel("Label")
     axis.set_title(title, fontsize=11)
     figure.colorbar(image, ax=axis, label="Samples")

@@ -1,17 +1,17 @@
 "use strict";
 
 const CHARTS = [
-  { key: "test_accuracy", title: "Test accuracy", unit: " %", times: 100, size: "large", digits: 1 },
+  { key: "accuracy", title: "Test accuracy", unit: " %", times: 100, size: "large", digits: 1 },
   { key: "uplink", title: "Test accuracy against upload", unit: " %", times: 100, size: "medium", digits: 1 },
-  { key: "test_loss", title: "Test loss", unit: "", times: 1, digits: 3 },
-  { key: "train_loss", title: "Train loss", unit: "", times: 1, digits: 3 },
-  { key: "num_filtered", title: "Clients that may be chosen, |Sᶠ|", unit: "", times: 1, digits: 1, zero: true, step: true },
+  { key: "test-loss", title: "Test loss", unit: "", times: 1, digits: 3 },
+  { key: "train-loss", title: "Train loss", unit: "", times: 1, digits: 3 },
+  { key: "filtered", title: "Clients that may be selected, |Sᶠ|", unit: "", times: 1, digits: 1, zero: true, step: true },
   { key: "noisy", title: "Bad clients among them", unit: " %", times: 1, digits: 0, zero: true, step: true },
 ];
 const MOST_TIMES = 4; // Uplinks that differ by more than this are drawn on a logarithmic axis.
 const charts = new Map();
 
-/** The legend of all charts, and the charts that this section has lines for. */
+/** The legend, and the charts that this section has data for. */
 function drawCharts(section) {
   drawLegend(section);
   const there = CHARTS.filter(({ key }) => (section.curves[key] || []).some((line) => line.x.length));
@@ -99,7 +99,7 @@ function chartOption(spec, section) {
     nameTextStyle: { color: muted },
     splitLine: { lineStyle: { color: colour("line"), opacity: 0.7 } },
   };
-  const slider = spec.key === "test_accuracy";
+  const slider = spec.key === "accuracy";
   return {
     animation: false,
     textStyle: { fontFamily: "inherit" },
@@ -166,7 +166,7 @@ function hasTarget(spec, section) {
   return spec.times === 100 && section.target > 0;
 }
 
-/** Where accuracy is drawn, the accuracy that "to target" means. */
+/** The target accuracy, in charts of accuracy. */
 function targetLine(spec, section, starts, ends) {
   if (!hasTarget(spec, section)) return [];
   const height = 100 * section.target;
@@ -184,13 +184,13 @@ function targetLine(spec, section, starts, ends) {
   ];
 }
 
-/** A line, and below it the band: an invisible lower edge with the width of the band stacked on it. */
+/** A line with its band: an invisible lower edge, and the width of the band stacked on it. */
 function seriesOf(spec, arm, line) {
   const shade = armColour(arm);
   const points = line.x.map((x, i) => [x, line.mean[i] * spec.times]);
   const low = line.x.map((x, i) => {
     const edge = (line.mean[i] - line.std[i]) * spec.times;
-    return [x, line.mean[i] >= 0 ? Math.max(0, edge) : edge]; // What is not negative has no negative band.
+    return [x, line.mean[i] >= 0 ? Math.max(0, edge) : edge]; // A value that is never negative has no negative band.
   });
   const wide = line.x.map((x, i) => [x, (line.mean[i] + line.std[i]) * spec.times - low[i][1]]);
   const step = spec.step ? "end" : false;
@@ -220,7 +220,7 @@ function seriesOf(spec, arm, line) {
   return drawn;
 }
 
-/** What every arm was at a round, the best first; or had come to when it had sent so much. */
+/** The value of every arm at a round, or at so much upload, in descending order. */
 function chartTip(spec, lines, x) {
   const uplink = spec.key === "uplink";
   const found = [];

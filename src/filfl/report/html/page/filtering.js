@@ -1,6 +1,6 @@
 "use strict";
 
-/** The trace of one filtering of the chosen run. */
+/** The decisions of one filter round of the chosen run. */
 function drawFiltering(section) {
   const run = chosenRun(section);
   const traces = run ? run.traces : [];
@@ -20,32 +20,32 @@ function drawFiltering(section) {
   byId("earlier").onclick = () => go(place - 1);
   byId("later").onclick = () => go(place + 1);
   const size = [...kept].filter((one) => one === "1").length;
-  const rewards = all !== null && filtered !== null ? ` Reward of all: ${all}, of those kept: ${filtered}.` : "";
+  const rewards = all !== null && filtered !== null ? ` Reward of all clients: ${all}; of those kept: ${filtered}.` : "";
   byId("rewards").textContent = `${size} of ${clients.length} kept.${rewards}`;
   const about = new Map(run.clients.ids.map((id, i) => [id, i]));
   const nameOf = (id) => (about.has(id) ? run.clients.names[about.get(id)] : String(id));
   const faultOf = (id) => (run.clients.fault && about.has(id) && run.clients.fault[about.get(id)]) || "";
   byId("decisions").replaceChildren(
     ...clients.map((id, i) => {
-      const words = `${i + 1}. ${nameOf(id)}: ${kept[i] === "1" ? "kept" : "out"}${faultOf(id) ? `, ${faultOf(id)}` : ""}`;
+      const words = `${i + 1}. ${nameOf(id)}: ${kept[i] === "1" ? "kept" : "filtered out"}${faultOf(id) ? `, ${faultOf(id)}` : ""}`;
       const background = `var(--state-${kept[i] === "1" ? 3 : 2})`;
-      return element("i", { class: faultOf(id) ? "noisy" : null, title: words, style: { background } });
+      return element("i", { class: faultOf(id) ? "bad" : null, title: words, style: { background } });
     }),
     element(
       "span",
       { class: "states", style: { margin: "0 0 0 10px" } },
       stateKey("var(--state-3)", "kept"),
-      stateKey("var(--state-2)", "out"),
-      ...(clients.some(faultOf) ? [element("span", {}, "ringed: bad")] : []),
+      stateKey("var(--state-2)", "filtered out"),
+      ...(clients.some(faultOf) ? [element("span", {}, "with a ring: bad client")] : []),
     ),
   );
   const columns = [
     { label: "order", up: true },
     { label: "client", text: true },
     { label: "fault", text: true },
-    { label: "a", hint: "How much the reward grows when it joins those kept so far" },
-    { label: "b", hint: "How much the reward grows when it leaves those not yet thrown out" },
-    { label: "p", hint: "With which probability it was kept" },
+    { label: "a", hint: "Change of the reward when it is added to those kept so far" },
+    { label: "b", hint: "Change of the reward when it is removed from those not yet filtered out" },
+    { label: "p", hint: "Probability of keeping it" },
     { label: "decision", text: true },
   ];
   const rows = clients.map((id, i) => ({
@@ -57,8 +57,8 @@ function drawFiltering(section) {
       signed(b[i]),
       { value: p[i], show: p[i] === null ? NONE : String(Number(p[i].toFixed(3))) },
       {
-        value: kept[i] === "1" ? "kept" : "out",
-        show: element("span", { class: kept[i] === "1" ? "kept" : "out" }, kept[i] === "1" ? "kept" : "out"),
+        value: kept[i] === "1" ? "kept" : "filtered out",
+        show: element("span", { class: kept[i] === "1" ? "kept" : "out" }, kept[i] === "1" ? "kept" : "filtered out"),
       },
     ],
   }));

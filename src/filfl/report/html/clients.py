@@ -1,0 +1,125 @@
+"""The state of every client in every round of a run, as a map and as counts, and the decisions of each filter round."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from filfl.availability.base import Ids
+from filfl.report.series import rounded
+from filfl.runs.reader import Run
+
+AWAY, AVAILABLE, FILTERED_OUT, IN, SELECTED, REFUSED = range(6)
+"""The states of a client in a round. AVAILABLE: not considered by the filter so far. IN: may be selected."""
+MOST_SHOWN = 1000
+"""A map shows at most this many clients: those most often considered, selected or refused."""
+MOST_DECISIONS = 300_000
+"""A page holds at most this many filter decisions. Runs with more than their share omit filter rounds evenly."""
+
+
+def client_map(run: Run) -> dict[str, Any]:
+    """The map, as one string of digits per client, and the counts of the table beside it."""
+    counts = {part: _counted(record[part] for record in run.records) for part in ("considered", "selected")}
+    counts["refused"] = _counted(_refused(record) for record in run.records)
+    kept = _counted(kept_of(record) for record in run.records)
+    known = np.arange(len(run.clients)) if run.clients else _listed(run)
+    shown = _most_involved(known, counts)
+    available, all_listed = np.zeros(len(shown), dtype=np.int64), True
+    cells = np.full((len(shown), len(run.records)), AWAY, dtype=np.uint8)
+    considered: set[int] = set()
+    for column, record in enumerate(run.records):
+        here = run.available(record)
+        all_listed = all_listed and here is not None
+        present = _rows(shown, record["selected"] if here is None else here)
+        available[present] += 1
+        cells[present, column] = AVAILABLE
+        considered = set(record["considered"]) if record["did_filter"] else considered
+        if record["filtered"] is None:
+            cells[present, column] = IN
+        else:
+            out = considered.difference(record["filtered"])
+            cells[np.intersect1d(present, _rows(shown, sorted(out))), column] = FILTERED_OUT
+            cells[_rows(shown, record["filtered"]), column] = IN
+        cells[_rows(shown, record["selected"]), column] = SELECTED
+        cells[_rows(shown, _refused(record)), column] = REFUSED
+    texts = (cells + ord("0")).astype(np.uint8)
+    clients = run.clients
+    return {
+        "of": len(known),
+        "map": [row.tobytes().decode("ascii") for row in texts],
+        "ids": shown.tolist(),
+        "names": [str(name) for name in clients.names[shown]] if clients else [str(k) for k in shown],
+        "sizes": clients.num_train[shown].tolist() if clients else None,
+        "fault": clients.fault[shown].tolist() if clients else None,
+        "available": available.tolist() if all_listed else None,
+        "kept": [kept.get(k, 0) for k in shown.tolist()],
+        **{part: [counted.get(k, 0) for k in shown.tolist()] for part, counted in counts.items()},
+        "why": {k: reason for record in run.records for k, reason in record["refused"].items()},
+    }
+
+
+def decisions(run: Run, most: int) -> list[list[Any]]:
+    """Per filter round: its number, R(all), R(S^f), and in the order of the clients their ids, a, b, p and whether
+    each was kept."""
+    traced = [record for record in run.records if record["trace"]]
+    steps = sum(len(record["trace"]) for record in traced)
+    every = max(1, -(-steps // max(most, 1)))
+    made = []
+    for record in traced[::every]:
+        trace = record["trace"]
+        rewards = [_short(record["reward_all"]), _short(record["reward_filtered"])]
+        numbers = [[_short(step[key]) for step in trace] for key in ("a", "b", "p")]
+        kept = "".join("1" if step["kept"] else "0" for step in trace)
+        made.append([record["round"], *rewards, [step["client"] for step in trace], *numbers, kept])
+    return made
+
+
+def kept_of(record: Mapping[str, Any]) -> Iterable[int]:
+    """The clients that the filter kept in a round; none if it did not filter."""
+    return record["filtered"] or () if record["did_filter"] else ()
+
+
+def _refused(record: Mapping[str, Any]) -> list[int]:
+    return [int(k) for k in record["refused"]]
+
+
+def _listed(run: Run) -> Ids:
+    """The clients that the records name."""
+    parts = ("available", "considered", "selected")
+    named = {k for record in run.records for part in parts for k in record[part] or ()}
+    return _ids(sorted(named.union(*map(_refused, run.records))))
+
+
+def _counted(groups: Iterable[Iterable[int]]) -> dict[int, int]:
+    """In how many groups each client occurs."""
+    ids, counts = np.unique(_ids([k for group in groups for k in set(group)]), return_counts=True)
+    return dict(zip(ids.tolist(), counts.tolist(), strict=True))
+
+
+def _most_involved(known: Ids, counts: Mapping[str, Mapping[int, int]]) -> Ids:
+    if len(known) <= MOST_SHOWN:
+        return known
+    involved = np.zeros(len(known), dtype=np.int64)
+    for counted in counts.values():
+        rows = _rows(known, _ids(list(counted)))
+        involved[rows] += _ids([counted[k] for k in known[rows].tolist()])
+    return np.sort(known[np.argsort(-involved, kind="stable")[:MOST_SHOWN]])
+
+
+def _rows(shown: Ids, ids: Iterable[int] | Ids) -> Ids:
+    """The rows of those of the ids that are shown."""
+    wanted = _ids(ids)
+    if not len(shown):
+        return wanted[:0]
+    rows = np.searchsorted(shown, wanted).clip(max=len(shown) - 1).astype(np.int64)
+    there: Ids = rows[shown[rows] == wanted]
+    return there
+
+
+def _ids(values: Iterable[int] | Ids) -> Ids:
+    return values if isinstance(values, np.ndarray) else np.array(list(values), dtype=np.int64)
+
+
+def _short(value: float | None) -> float | None:
+    """Four digits, which keeps the page small."""
+    return None if value is None else rounded(value, 4)

@@ -1,0 +1,243 @@
+"""The top of the page: which arm is best, by how much, at what cost, and which clients its filter removed."""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from filfl.report.formatting import count, megabytes, p_equals, percent, points, spread_text
+from filfl.report.html.clients import kept_of
+from filfl.report.html.collect import ArmRuns, Section
+from filfl.report.statistics import LEVEL, ArmStatistics, compare_arms, default_target
+from filfl.report.table import accuracy_difference
+from filfl.runs.reader import Run
+
+NAMED = 4
+"""How many of the clients that were kept least are named."""
+
+
+def measure(section: Section) -> tuple[list[ArmStatistics], float]:
+    """The statistics of the arms, and the target accuracy. Arms with unfinished runs are not tested."""
+    records = {arm.name: [run.records if run else [] for run in arm.runs] for arm in section.arms}
+    against = {arm.name: arm.against for arm in section.arms}
+    target = default_target(records) if section.target is None else section.target
+    finished = {arm.name: all(run is not None and run.finished for run in arm.runs) for arm in section.arms}
+    statistics = [
+        arm if finished[arm.arm] and finished[arm.against] else dataclasses.replace(arm, tests={})
+        for arm in compare_arms(records, against, target, at=())
+    ]
+    return statistics, target
+
+
+def headline(section: Section, statistics: Sequence[ArmStatistics], target: float) -> dict[str, Any]:
+    """A sentence, one more for each other group of arms, and up to four tiles."""
+    arms = {arm.arm: arm for arm in statistics}
+    winner = best(statistics)
+    if winner is None:
+        return {"sentence": "No round has been tested yet.", "more": [], "tiles": []}
+    rival = _rival(winner, arms)
+    sentences = [_result(winner, rival), _cost(winner, rival, target)]
+    tiles = [_tile("Best method", winner.arm, _score(winner)) | {"arm": winner.arm}]
+    if rival:
+        tiles += [_difference_tile(winner, rival), _cost_tile(winner, rival, target)]
+    if kept := _kept(section, arms, winner):
+        sentences.append(kept.sentence)
+        tiles.append(kept.tile)
+    return {
+        "sentence": _progress(section) + " ".join(filter(None, sentences)),
+        "more": _other_groups(winner, arms),
+        "tiles": tiles,
+    }
+
+
+def problems_of(section: Section) -> list[str]:
+    """What is missing, unfinished or damaged, and where."""
+    notes = list(section.problems)
+    for problem in dict.fromkeys(problem for run in section.started for problem in run.problems):
+        first, *others = [run for run in section.started if problem in run.problems]
+        notes.append(f"{first.directory}{f' and {len(others)} more' if others else ''}: {problem}")
+    if waiting := [run for run in section.started if not run.finished]:
+        named = [f"{run.name} seed {run.seed} ({len(run.records)} of {run.rounds} rounds)" for run in waiting[:6]]
+        more = f" and {len(waiting) - 6} more" if len(waiting) > 6 else ""
+        notes.append(f"Not finished: {', '.join(named)}{more}.")
+    if section.missing:
+        notes.append(f"{count(section.missing, 'run')} not started.")
+    return notes
+
+
+def best(arms: Sequence[ArmStatistics]) -> ArmStatistics | None:
+    """The arm with the highest final accuracy, or with the lowest test loss if no arm has an accuracy."""
+    accurate = [arm for arm in arms if "accuracy" in arm.measures]
+    if accurate:
+        return max(accurate, key=lambda arm: arm.measures["accuracy"].mean)
+    losses = [arm for arm in arms if "test-loss" in arm.measures]
+    return min(losses, key=lambda arm: arm.measures["test-loss"].mean) if losses else None
+
+
+def _progress(section: Section) -> str:
+    if section.finished:
+        return ""
+    done, total = sum(run.finished for run in section.started), len(section.started) + section.missing
+    return f"So far, with {done} of {count(total, 'run')} finished: "
+
+
+def _rival(winner: ArmStatistics, arms: dict[str, ArmStatistics]) -> ArmStatistics | None:
+    """The arm that the winner is tested against. If that is itself, the best of the arms tested against the winner."""
+    if winner.arm != winner.against:
+        return arms[winner.against]
+    return best([arm for arm in arms.values() if arm.against == winner.arm and arm is not winner])
+
+
+def _p(winner: ArmStatistics, rival: ArmStatistics) -> float | None:
+    tests = (winner if winner.against == rival.arm else rival).tests
+    return tests["accuracy"].welch_p if "accuracy" in tests else None
+
+
+def _score(arm: ArmStatistics) -> str:
+    """The final accuracy, or the test loss if there is none."""
+    if "accuracy" in arm.measures:
+        return f"{percent(arm.measures['accuracy'])} final accuracy"
+    return f"a test loss of {spread_text(arm.measures.get('test-loss'), between=' ± ')}"
+
+
+def _result(winner: ArmStatistics, rival: ArmStatistics | None) -> str:
+    spread = winner.measures.get("accuracy") or winner.measures["test-loss"]
+    score = f"{_score(winner)} ({count(spread.count, 'seed')})"
+    if rival is None:
+        return f"{winner.arm} reaches {score}."
+    if (difference := accuracy_difference(winner, rival)) is None:
+        return f"{winner.arm} is best with {score}; {rival.arm} has {_score(rival)}."
+    ahead = f"{abs(100 * difference):.1f} points above {rival.arm}"
+    p = _p(winner, rival)
+    if p is None:
+        return f"{winner.arm} is ahead with {score}, {ahead}; the difference was not tested."
+    if p < LEVEL:
+        return f"{winner.arm} wins with {score}, {ahead} ({p_equals(p)})."
+    return f"{winner.arm} is ahead with {score}, {ahead}, which may be chance ({p_equals(p)})."
+
+
+def _cost(winner: ArmStatistics, rival: ArmStatistics | None, target: float) -> str:
+    if not (mine := _reached(winner)):
+        return ""
+    sentence = f"It reaches {100 * target:.3g} % after {mine[0]} and {mine[1]} of upload"
+    if rival is None:
+        return f"{sentence}."
+    theirs = _reached(rival)
+    return f"{sentence}; {rival.arm} " + (f"after {theirs[0]} and {theirs[1]}." if theirs else "never does.")
+
+
+def _reached(arm: ArmStatistics) -> tuple[str, str] | None:
+    """The rounds and the upload until the target accuracy; None if no seed reached it."""
+    rounds, sent = arm.rounds_to_target, arm.uplink_to_target
+    if not rounds or not sent:
+        return None
+    missed = f" (in {rounds.count} of {rounds.of} seeds)" if rounds.count < rounds.of else ""
+    return count(round(rounds.mean), "round") + missed, megabytes(sent.mean)
+
+
+def _other_groups(winner: ArmStatistics, arms: dict[str, ArmStatistics]) -> list[str]:
+    """One sentence for each other arm that arms are tested against."""
+    sentences = []
+    for base in dict.fromkeys(arm.against for arm in arms.values() if arm.arm != arm.against):
+        group = [arm for arm in arms.values() if base in (arm.arm, arm.against)]
+        leader = best(group)
+        if winner not in group and leader is not None and (rival := _rival(leader, arms)) is not None:
+            sentences.append(f"Among those tested against {base}: {_result(leader, rival)}")
+    return sentences
+
+
+def _tile(label: str, value: str, detail: str) -> dict[str, str]:
+    return {"label": label, "value": value, "detail": detail}
+
+
+def _difference_tile(winner: ArmStatistics, rival: ArmStatistics) -> dict[str, str]:
+    difference, p = accuracy_difference(winner, rival), _p(winner, rival)
+    if p is None:
+        test = "not tested (one seed, or unfinished runs)"
+    else:
+        test = p_equals(p) + (", a significant difference" if p < LEVEL else ", may be chance")
+    value = f"{points(difference)} points" if difference is not None else "lower loss"
+    return _tile(f"Against {rival.arm}", value, f"{rival.arm}: {_score(rival)}; {test}")
+
+
+def _cost_tile(winner: ArmStatistics, rival: ArmStatistics, target: float) -> dict[str, str]:
+    label, mine, theirs = f"Upload to reach {100 * target:.3g} %", _reached(winner), _reached(rival)
+    if not mine:
+        return _tile(label, "never reached", "Lower the target, or run more rounds")
+    if not theirs:
+        return _tile(label, mine[1], f"{mine[0]}; {rival.arm} never reaches it")
+    return _tile(label, mine[1], f"{mine[0]}; {rival.arm} needs {theirs[1]} and {theirs[0]}")
+
+
+@dataclass(frozen=True)
+class Kept:
+    """How many clients the filter of an arm considered and kept, summed over its filter rounds."""
+
+    arm: ArmRuns
+    considered: Counter[bool]
+    """By whether the client is bad."""
+    kept: Counter[bool]
+    filter_rounds: int
+
+    @property
+    def shares(self) -> tuple[str, str] | None:
+        """The shares of bad and of other clients that were kept; None if there are not both kinds."""
+        if not self.considered[True] or not self.considered[False]:
+            return None
+        return _share(self.kept[True] / self.considered[True]), _share(self.kept[False] / self.considered[False])
+
+    @property
+    def sentence(self) -> str:
+        if self.shares:
+            bad, others = self.shares
+            return f"The filter of {self.arm.name} kept bad clients in {bad} of the cases and the others in {others}."
+        kept, considered = (counts.total() / self.filter_rounds for counts in (self.kept, self.considered))
+        return f"The filter of {self.arm.name} kept {kept:.0f} of {considered:.0f} clients on average."
+
+    @property
+    def tile(self) -> dict[str, str]:
+        run = self.arm.started[0]
+        least = ", ".join(_kept_least(run))
+        named = f"Kept least, seed {run.seed}: {least}" if least else "No client was filtered out"
+        if self.shares:
+            bad, others = self.shares
+            detail = f"and {others} of the other clients. {named}"
+            return _tile(f"Kept by the filter of {self.arm.name}", f"{bad} of bad clients", detail)
+        removed = 1 - self.kept.total() / self.considered.total()
+        return _tile(f"Filtered out by {self.arm.name}", _share(removed), named)
+
+
+def _kept(section: Section, arms: dict[str, ArmStatistics], winner: ArmStatistics) -> Kept | None:
+    """What the filter of the winner kept, or that of the best arm that filters."""
+    filters = {arm.name: kept for arm in section.arms if (kept := _kept_by(arm)).filter_rounds}
+    leader = winner if winner.arm in filters else best([arms[name] for name in filters])
+    return filters[leader.arm] if leader else None
+
+
+def _kept_by(arm: ArmRuns) -> Kept:
+    considered, kept, filter_rounds = Counter[bool](), Counter[bool](), 0
+    for run in arm.started:
+        bad = set(np.flatnonzero(run.clients.noisy).tolist()) if run.clients else set()
+        for record in run.records:
+            considered.update(k in bad for k in record["considered"])
+            kept.update(k in bad for k in kept_of(record))
+            filter_rounds += bool(record["considered"])
+    return Kept(arm, considered, kept, filter_rounds)
+
+
+def _kept_least(run: Run) -> list[str]:
+    """The clients that were kept least often in relation to how often they were considered."""
+    considered = Counter(k for record in run.records for k in record["considered"])
+    kept = Counter(k for record in run.records for k in kept_of(record))
+    removed = sorted(
+        (k for k in considered if kept[k] < considered[k]), key=lambda k: (kept[k] / considered[k], -considered[k], k)
+    )
+    names = {k: run.clients.names[k] for k in removed[:NAMED] if run.clients and k < len(run.clients)}
+    return [f"{names.get(k, k)} ({kept[k]} of {considered[k]})" for k in removed[:NAMED]]
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.0f} %"

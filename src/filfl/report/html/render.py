@@ -1,0 +1,141 @@
+"""The report as one self-contained HTML file: page, style, scripts, chart library and data."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from importlib import resources
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+import filfl
+from filfl.config import dotted_keys
+from filfl.options import show
+from filfl.report.html.clients import MOST_DECISIONS, client_map, decisions
+from filfl.report.html.collect import ArmRuns, Section
+from filfl.report.html.headline import headline, measure, problems_of
+from filfl.report.plots import arm_places
+from filfl.report.series import CURVES, Series, rounded, series_of, uploaded
+from filfl.report.table import page_row
+from filfl.runs.reader import Run
+from filfl.runs.summary import LAST
+
+SCRIPTS = ("dom.js", "charts.js", "clients.js", "filtering.js", "tables.js", "page.js")
+"""In the order in which the page loads them."""
+PAGE = resources.files("filfl.report.html") / "page"
+
+ShowRun = Callable[[Run, int], dict[str, Any]]
+"""(run, maximal number of filter decisions) -> what the page shows of the run"""
+
+
+def show_run(run: Run, most: int) -> dict[str, Any]:
+    return {**_run_facts(run), "clients": client_map(run), "traces": decisions(run, most)}
+
+
+def report_data(sections: Sequence[Section], live: bool = False, show: ShowRun = show_run) -> dict[str, Any]:
+    """Everything that the page shows, ready for JSON."""
+    runs = sum(len(section.started) for section in sections)
+    return {
+        "filfl": filfl.__version__,
+        "made": datetime.now().astimezone().strftime("%Y-%m-%d %H:%M"),
+        "live": live,
+        "last": LAST,
+        "sections": [_section(section, MOST_DECISIONS // max(runs, 1), show) for section in sections],
+    }
+
+
+def render(data: dict[str, Any]) -> str:
+    """The page with this data."""
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
+    return environment.from_string(_file("page.html")).render(
+        title=data["sections"][0]["title"] if len(data["sections"]) == 1 else "filfl report",
+        style=Markup(_file("page.css")),
+        theme=Markup(_file("theme.js")),
+        library=Markup(_file("echarts.min.js")),
+        script=Markup("\n".join(map(_file, SCRIPTS))),
+        data=Markup(to_script(data)),
+    )
+
+
+def to_script(data: dict[str, Any]) -> str:
+    """JSON for a script element: "<" is escaped, so that no text in it can close the element."""
+    return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+
+
+def settings(section: Section) -> dict[str, Any]:
+    """The config keys that all arms share, and those that differ, with one value per arm (None if not set)."""
+    tables = [_flat(arm.started[0].table) if arm.started else None for arm in section.arms]
+    known = [table for table in tables if table]
+    keys = dict.fromkeys(key for table in known for key in table)
+    shared = {key: known[0][key] for key in keys if all(table.get(key) == known[0].get(key) for table in known)}
+    differing = [[key, [table.get(key) if table else None for table in tables]] for key in keys if key not in shared]
+    return {"shared": list(shared.items()), "differing": differing}
+
+
+def _section(section: Section, most: int, show: ShowRun) -> dict[str, Any]:
+    statistics, target = measure(section)
+    by_name = {arm.arm: arm for arm in statistics}
+    places = arm_places([arm.name for arm in section.arms], {arm.name: arm.against for arm in section.arms})
+    return {
+        "title": section.title,
+        "place": str(section.place),
+        "seeds": section.seeds,
+        "target": target,
+        "problems": problems_of(section),
+        "headline": headline(section, statistics, target),
+        "arms": [
+            {"name": arm.name, "against": arm.against, "colour": places[arm.name][0], "line": places[arm.name][1]}
+            for arm in section.arms
+        ],
+        "measures": [page_row(arm, by_name[arm.against]) for arm in statistics],
+        "curves": _curves(section),
+        "settings": settings(section),
+        "runs": [{"arm": i, **show(run, most)} for i, arm in enumerate(section.arms) for run in arm.started],
+    }
+
+
+def _curves(section: Section) -> dict[str, list[dict[str, list[float]]]]:
+    """For every chart one line per arm, in the order of the arms."""
+    names = ("accuracy", "test-loss", "train-loss", "filtered", "noisy")
+    lines = {name: [_line(series_of(CURVES[name], arm.started)) for arm in section.arms] for name in names}
+    return {**lines, "uplink": [_against_upload(arm) for arm in section.arms]}
+
+
+def _line(series: Series | None) -> dict[str, list[float]]:
+    """Five digits are more than a screen can show."""
+    x, mean, std = (series.rounds, series.mean, series.std) if series else ((), (), ())
+    return {"x": list(x), "mean": [rounded(y, 5) for y in mean], "std": [rounded(y, 5) for y in std]}
+
+
+def _against_upload(arm: ArmRuns) -> dict[str, list[float]]:
+    line = _line(series_of(CURVES["accuracy"], arm.started))
+    return {**line, "x": [rounded(x, 5) for x in uploaded(arm.started)]}
+
+
+def _run_facts(run: Run) -> dict[str, Any]:
+    """The row of a run in the table of runs: progress, versions, and seconds by phase."""
+    versions = run.summary.get("versions") if run.summary else None
+    seconds: dict[str, float] = {}
+    for line in run.times:
+        for phase, value in line.items():
+            if phase != "round":
+                seconds[phase] = seconds.get(phase, 0.0) + value
+    return {
+        "seed": run.seed,
+        "done": len(run.records),
+        "rounds": run.rounds,
+        "finished": run.finished,
+        "place": str(run.directory),
+        "versions": {str(k): str(v) for k, v in versions.items()} if isinstance(versions, Mapping) else {},
+        "seconds": {phase: round(value, 3) for phase, value in seconds.items()},
+    }
+
+
+def _flat(table: Mapping[str, Any]) -> dict[str, str]:
+    """The config as dotted keys with values as in TOML, without name and seed, which the page shows elsewhere."""
+    return {key: show(value) for key, value in dotted_keys(table).items() if key not in ("name", "seed")}
+
+
+def _file(name: str) -> str:
+    return (PAGE / name).read_text(encoding="utf-8")

@@ -1,0 +1,92 @@
+"""Curves over the rounds: mean and standard deviation over the seeds, per round."""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+
+from filfl.report.measures import Record, gain_of, gap_of, metric_of, ratio_of
+from filfl.report.statistics import standard_deviation
+from filfl.runs.reader import Run
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A number per round, and how it is drawn."""
+
+    title: str
+    of: Callable[[Record, Run], float | None]
+    from_zero: bool = False
+    steps: bool = False
+    logarithmic: bool = False
+
+
+@dataclass(frozen=True)
+class Series:
+    """A curve of one arm."""
+
+    rounds: tuple[int, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+def _bad_share(record: Record, run: Run) -> float | None:
+    bad = run.clients.noisy if run.clients else np.zeros(0, dtype=bool)
+    pool = run.may_be_chosen(record) if bad.any() else ()
+    return 100 * float(np.mean(bad[pool])) if len(pool) else None
+
+
+CURVES = {
+    "accuracy": Curve("Test accuracy", lambda record, run: record["test_accuracy"]),
+    "test-loss": Curve("Test loss", lambda record, run: record["test_loss"]),
+    "train-loss": Curve("Train loss", lambda record, run: record["train_loss"]),
+    "filtered": Curve(
+        "Clients in $S^f$", lambda record, run: float(record["num_filtered"]), from_zero=True, steps=True
+    ),
+    "noisy": Curve("Bad clients in $S^f$ (% of its clients)", _bad_share, from_zero=True, steps=True),
+    "ratio": Curve("Reward of $S^f$ / reward of the best set", lambda record, run: ratio_of(record)),
+    "gap": Curve("Loss of $S^f$ - loss of the best set", lambda record, run: gap_of(record), from_zero=True),
+    "gain": Curve("Loss of all clients - loss of $S^f$", lambda record, run: gain_of(record)),
+    "distance": Curve(
+        "Squared distance to the optimum", lambda record, run: metric_of(record, "distance"), logarithmic=True
+    ),
+}
+
+
+def series_of(curve: Curve, runs: Sequence[Run]) -> Series | None:
+    """The curve over the runs of an arm, for the rounds that have a value; None if no round has one."""
+    values: dict[int, list[float]] = defaultdict(list)
+    for run in runs:
+        for record in run.records:
+            if (value := curve.of(record, run)) is not None:
+                values[record["round"]].append(value)
+    rounds = tuple(sorted(values))
+    mean = tuple(float(np.mean(values[t])) for t in rounds)
+    return Series(rounds, mean, tuple(standard_deviation(values[t]) for t in rounds)) if rounds else None
+
+
+def uploaded(runs: Sequence[Run]) -> list[float]:
+    """The megabytes that the clients had sent by each tested round: mean over the runs."""
+    sent: dict[int, list[float]] = defaultdict(list)
+    for run in runs:
+        for record, total in zip(run.records, accumulate(r["uplink_bytes"] for r in run.records), strict=True):
+            if record["test_accuracy"] is not None:
+                sent[record["round"]].append(total / 1e6)
+    return [float(np.mean(sent[t])) for t in sorted(sent)]
+
+
+def thinned(series: Series, most: int) -> Series:
+    """At most `most` points at equal distances, with the first and the last, rounded to four digits."""
+    places = np.unique(np.linspace(0, len(series.rounds) - 1, most).round().astype(int))
+    return Series(
+        tuple(series.rounds[i] for i in places),
+        tuple(rounded(series.mean[i], 4) for i in places),
+        tuple(rounded(series.std[i], 4) for i in places),
+    )
+
+
+def rounded(value: float, digits: int) -> float:
+    """A number with so many significant digits."""
+    return float(f"{value:.{digits}g}")
