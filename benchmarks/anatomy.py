@@ -11,7 +11,7 @@ import torch
 
 import limits
 from filfl.filtering import FILTERS
-from filfl.simulation.setup import one_thread
+from filfl.system import one_thread
 from problems import CASES, problem, with_size
 
 
@@ -64,7 +64,7 @@ def layers_of_the_large(quick: bool) -> list[dict[str, Any]]:
     """A forward pass of LEAF's CNN over one chunk of V on one thread: the milliseconds of each layer, and those that
     its operations would take at the speed of a matrix product."""
     made = problem(with_size("cnn-2000", n=1, m=100))
-    x, _ = next(made.V.chunks())
+    x, _ = next(made.V.samples.chunks())
     steps: list[tuple[Any, list[float]]] = [(layer, []) for layer in made.net.module.eval().children()]
     rates = []
     with one_thread(), torch.no_grad():

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,15 +10,13 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from filfl.clock import Stopwatch
-from filfl.config import Config
+from filfl.config import Config, dotted_keys
+from filfl.core.round import filfl_round
+from filfl.core.server import Record, Server, State
 from filfl.data import FederatedData
 from filfl.evaluation import cross_entropy
-from filfl.round import filfl_round
-from filfl.server import FilFL, Record, State
-from filfl.simulation.assembly import open_server
-from filfl.simulation.serial import samples_on
-from filfl.simulation.setup import network, one_thread
+from filfl.simulation.build import make_parts, open_server
+from filfl.system import Stopwatch, one_thread
 from filfl.weights import FlatModel
 
 CPU = torch.device("cpu")
@@ -29,7 +26,7 @@ CPU = torch.device("cpu")
 class Simulation:
     """A simulated federation that runs one round per call."""
 
-    fl: FilFL
+    server: Server
     net: FlatModel
     state: State
     t: int = 0
@@ -37,7 +34,7 @@ class Simulation:
 
     def round(self) -> Record:
         self.t += 1
-        self.state, record = filfl_round(self.t, self.state, self.fl, self.clock)
+        self.state, record = filfl_round(self.t, self.state, self.server, self.clock)
         return record
 
 
@@ -51,10 +48,8 @@ def equal_clients(x: NDArray[Any], y: NDArray[np.int64], num_samples: int) -> Fe
 @contextmanager
 def federation(table: Mapping[str, Any], data: FederatedData, model: Callable[[], nn.Module]) -> Iterator[Simulation]:
     """A federation of these clients without a filter; `table` is a config."""
-    config = Config.from_table({"data": {"name": "arrays"}, "filter": {"name": "none"}, **table})
-    build = partial(network, model, config.seed, CPU)
+    config = Config.read({"filter.name": "none", **dotted_keys(table)}).with_own(data=data, model=model)
     with one_thread():
-        net = build()
-        nothing = samples_on(net, data, data.filter_x, data.filter_y)
-        with open_server(config, data, net, build, cross_entropy, nothing) as fl:
-            yield Simulation(fl, net, State(net.weights()))
+        parts = make_parts(config, cross_entropy, {}, print)
+        with open_server(parts, print) as server:
+            yield Simulation(server, parts.net, parts.start)

@@ -16,7 +16,7 @@ import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -30,20 +30,20 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import filfl
-from filfl.clients import Job
 from filfl.config import Config
 from filfl.errors import FilflError
 from filfl.evaluation import Samples, cross_entropy, mean_loss, outputs
 from filfl.experiment import Experiment
-from filfl.filtering import Filter, Filtering, dgf, keep_all, local_search, opt, rgf
+from filfl.filtering import FilterFunction, Filtering, dgf, keep_all, local_search, opt, rgf
 from filfl.filtering.base import Client, Reward
-from filfl.filtering.reward import AverageReward
-from filfl.filtering.verify import verified
+from filfl.filtering.by_models import best_verified
+from filfl.filtering.rewards import AverageReward, EnsembleReward
 from filfl.rng import stream
 from filfl.runs.files import write_whole
-from filfl.simulation.rewards import EnsembleReward
-from filfl.simulation.serial import SerialClients, samples_on
-from filfl.simulation.setup import network, one_thread
+from filfl.simulation.build import network
+from filfl.simulation.executors.serial import SerialClients, samples_on
+from filfl.simulation.local_training import LocalTraining
+from filfl.system import one_thread
 from filfl.weights import FlatModel, Weights
 from filter_page import write_page
 from problems import found_sets, uploads
@@ -107,7 +107,7 @@ WORLDS = {
 class Contender:
     """A filter, the reward that it uses, and the number of its sets that are verified."""
 
-    filter: Filter
+    filter: FilterFunction
     ensemble: bool = False
     verify: int = 0
 
@@ -248,23 +248,14 @@ def states(
             if record["round"] + 1 in rounds:
                 reached[record["round"] + 1] = state.w
 
-        filfl.simulate(Experiment(config.table()).config(changes), model=model, callbacks=[keep])
-    clients = SerialClients(data, net, cross_entropy)
+        filfl.simulate(config.with_changes(changes), model=model, callbacks=[keep])
+    local = LocalTraining(config.seed, config.algorithm, replace(config.training, **(training or {})))
+    clients = SerialClients(data, net, cross_entropy, local)
     filtering = data.with_filter_size(config.filter.size, config.seed)
     V = samples_on(net, data, filtering.filter_x, filtering.filter_y)
-    options = {"epochs": config.training.epochs, "steps": config.training.steps, **(training or {})}
     for t in rounds:
         order = [int(k) for k in stream(config.seed, t, "shuffle").permutation(data.num_clients)[: max(sizes) + SPARE]]
-        job = Job(
-            seed=config.seed,
-            round=t,
-            algorithm=config.algorithm,
-            batch=config.training.batch,
-            **{"lr": config.training.lr_at(t), **options},
-            momentum=config.training.momentum,
-            weight_decay=config.training.weight_decay,
-        )
-        trained = clients.train(order, reached[t], job)
+        trained = clients.train(t, order, reached[t])
         able = {k: weights.vector for k, weights in uploads(trained).items()}
         for n in sizes:
             yield t, n, Trained(net, reached[t], dict(list(able.items())[:n]), V)
@@ -287,7 +278,7 @@ def judge(state: Trained, orders: int, seed: int) -> dict[str, dict[str, float]]
             surrogate = state.ensemble() if contender.ensemble else None
             filtering = contender.filter(order, surrogate or R, np.random.default_rng([seed, i]))
             sets = found_sets(filtering)
-            kept = verified(sets, order, R, contender.verify) if contender.verify else sets[0]
+            kept = best_verified(sets, order, R, contender.verify) if contender.verify else sets[0]
             evaluations = R.evaluations + (surrogate.evaluations if surrogate else 0)
             seconds = time.process_time() - start
             # If a filter keeps no client, a round uses all of them.

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from filfl.filtering import FILTERS
-from filfl.simulation.setup import one_thread
+from filfl.system import one_thread
 from problems import found_sets, problem, with_size
 
 
@@ -18,7 +18,7 @@ def measure(quick: bool) -> dict[str, Any]:
         made = problem(with_size("mlp-100", n=10, seed=seed))
         with one_thread():
             R = made.reward()
-            best = R(found_sets(FILTERS["opt"](made.clients, R, np.random.default_rng(0)))[0])
+            best = R(found_sets(FILTERS["opt"]()(made.clients, R, np.random.default_rng(0)))[0])
         found = {"dgf": made.dgf()["kept"], "keep-all": made.clients}
         if "local-search" in FILTERS:
             found["local-search"] = made.local_search()["kept"]

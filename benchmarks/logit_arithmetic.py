@@ -6,7 +6,7 @@ A few clients train. Their weights are evaluated on the filtering set with the a
 table has the largest difference over all samples, relative to the largest output of the sample (to 1 if that is
 smaller). Its last column compares two clients by their most different sample; it is the smallest value of all pairs.
 The second table has the difference in mean loss, relative to the loss (to 1 if that is smaller), over the first samples
-and over all of them: the reason for `filfl.logits.LOSS_ROOM`. The script prints Markdown tables.
+and over all of them: the reason for `filfl.logits.LOSS_TOLERANCE`. The script prints Markdown tables.
 """
 
 from collections.abc import Callable
@@ -17,14 +17,14 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from filfl.clients import Job
 from filfl.errors import FilflError
 from filfl.evaluation import Samples, cross_entropy
 from filfl.experiment import Experiment
-from filfl.logits import ARITHMETIC, LOSS_ROOM
+from filfl.logits.check import ARITHMETIC, LOSS_TOLERANCE
 from filfl.report.formatting import markdown_rows
-from filfl.simulation.serial import SerialClients, samples_on
-from filfl.simulation.setup import network
+from filfl.simulation.build import network
+from filfl.simulation.executors.serial import SerialClients, samples_on
+from filfl.simulation.local_training import LocalTraining
 from filfl.weights import FlatModel, Weights
 from problems import uploads
 
@@ -77,8 +77,8 @@ def measured(name: str, changes: dict[str, Any]) -> tuple[list[str], list[str]]:
     data = config.data.load(0).with_filter_size(SAMPLES, 0)
     net = network(lambda: config.model.build(data.sample_shape, data.classes), 0, torch.device("cpu"))
     V = samples_on(net, data, data.filter_x, data.filter_y).aligned()
-    job = Job(0, 1, config.algorithm, config.training.epochs, None, config.training.batch, config.training.lr)
-    updates = SerialClients(data, net, cross_entropy).train(list(range(CLIENTS)), net.weights(), job)
+    training = LocalTraining(0, config.algorithm, config.training)
+    updates = SerialClients(data, net, cross_entropy, training).train(1, list(range(CLIENTS)), net.weights())
     weights = list(uploads(updates).values())
     plain = [run(net, w, V) for w in weights]
 
@@ -121,7 +121,7 @@ def main() -> None:
     print(f"\nallowed: {ARITHMETIC:g}\n")
     ways = [f"{way}, {m} samples" for way in ("TF32", "bfloat16") for m in (FEW, SAMPLES)]
     print("\n".join(markdown_rows(["mean loss", *ways, "another client, smallest", "largest"], losses)))
-    print(f"\nallowed: {LOSS_ROOM:g}")
+    print(f"\nallowed: {LOSS_TOLERANCE:g}")
 
 
 if __name__ == "__main__":

@@ -14,35 +14,34 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from filfl.clients import Job
 from filfl.evaluation import Samples, cross_entropy, outputs
 from filfl.experiment import Experiment
 from filfl.filtering import FILTERS
-from filfl.logits import Form
+from filfl.filtering.filtering_set import FilteringSet
+from filfl.filtering.rewards import EnsembleReward
+from filfl.logits.encoding import Encoding
 from filfl.report.formatting import markdown_rows
 from filfl.rng import stream
-from filfl.sections import FilterOptions
-from filfl.simulation.inference import Inference
-from filfl.simulation.rewards import EnsembleReward, make_reward
-from filfl.simulation.serial import SerialClients, samples_on
-from filfl.simulation.setup import network
+from filfl.simulation.build import network
+from filfl.simulation.executors.serial import SerialClients, samples_on
+from filfl.simulation.local_training import LocalTraining
 from filfl.weights import FlatModel, Weights
 from problems import found_sets, uploads
 
 N, K, M = 50, 5, 500
 STATES = (1, 8, 16)
 SEEDS = (0, 1)
-FORMS: dict[str, tuple[Form, int | None]] = {
-    "float32": (Form(), None),
-    "float16": (Form("float16"), None),
-    "int8": (Form("int8"), None),
-    "int8, part = 250": (Form("int8"), 250),
-    "int8, part = 100": (Form("int8"), 100),
-    "int8, part = 50": (Form("int8"), 50),
-    "int8, top = 10": (Form("int8", 10), None),
-    "int8, top = 5": (Form("int8", 5), None),
-    "int8, top = 2": (Form("int8", 2), None),
-    "int8, top = 1": (Form("int8", 1), None),
+ENCODINGS: dict[str, tuple[Encoding, int | None]] = {
+    "float32": (Encoding(), None),
+    "float16": (Encoding("float16"), None),
+    "int8": (Encoding("int8"), None),
+    "int8, part = 250": (Encoding("int8"), 250),
+    "int8, part = 100": (Encoding("int8"), 100),
+    "int8, part = 50": (Encoding("int8"), 50),
+    "int8, top = 10": (Encoding("int8", 10), None),
+    "int8, top = 5": (Encoding("int8", 5), None),
+    "int8, top = 2": (Encoding("int8", 2), None),
+    "int8, top = 1": (Encoding("int8", 1), None),
 }
 
 
@@ -56,24 +55,23 @@ def main() -> None:
         build = partial(config.model.build, data.sample_shape, data.classes)
         net = network(build, seed, torch.device("cpu"))
         V = samples_on(net, data, data.filter_x, data.filter_y).aligned()
-        clients, w = SerialClients(data, net, cross_entropy), net.weights()
+        training = LocalTraining(seed, config.algorithm, config.training)
+        clients, w = SerialClients(data, net, cross_entropy, training), net.weights()
         for t in range(1, max(STATES) + 1):
             drawn = stream(seed, t, "benchmark").permutation(data.num_clients)
             ids = [int(k) for k in drawn[: N if t in STATES else K]]
-            training = config.training
-            job = Job(seed, t, config.algorithm, training.epochs, None, training.batch, training.lr)
-            trained = {k: sent.vector for k, sent in uploads(clients.train(ids, w, job)).items()}
+            trained = {k: sent.vector for k, sent in uploads(clients.train(t, ids, w)).items()}
             if t in STATES:
                 everybody.append(judge(net, trained, w, V, seed, t, found))
             chosen = torch.stack([trained[k] for k in ids[:K]]).double().mean(dim=0).float()
             w = Weights(chosen, w.integers)
     rows = []
-    for name, (form, part) in FORMS.items():
-        size = form.num_bytes((part or M, 62)) / 1e3
+    for name, (encoding, part) in ENCODINGS.items():
+        size = encoding.num_bytes((part or M, 62)) / 1e3
         apart = [np.subtract(found[how, name], found[how, "float32"]).mean() for how in ("dgf", "local-search")]
         rows.append([name, f"{size:.1f}", *(f"{value:+.4f}" for value in apart)])
     gains = {how: np.subtract(found[how, "float32"], everybody).mean() for how in ("dgf", "local-search")}
-    print("\n".join(markdown_rows(["form", "kB per client", "DGF", "local search"], rows)))
+    print("\n".join(markdown_rows(["encoding", "kB per client", "DGF", "local search"], rows)))
     print(f"\nfull logits, gain over keeping all: DGF {gains['dgf']:+.4f}, local search {gains['local-search']:+.4f}")
 
 
@@ -86,13 +84,14 @@ def judge(
     t: int,
     found: dict[tuple[str, str], list[float]],
 ) -> float:
-    """Filter with every form of logits, add the true rewards of the results to `found`, return that of all clients."""
-    true = make_reward(FilterOptions(), Inference(net), V, cross_entropy)(trained, w, None)
-    says = {k: outputs(net, Weights(vector, w.integers), V) for k, vector in trained.items()}
-    for name, (form, part) in FORMS.items():
+    """Filter with every encoding, add the true rewards of the results to `found`, return that of all clients."""
+    true = FilteringSet.of(net, V, cross_entropy).judgement(w).reward(trained, w)
+    exact = {k: outputs(net, Weights(vector, w.integers), V) for k, vector in trained.items()}
+    for name, (encoding, part) in ENCODINGS.items():
         rows = torch.from_numpy(np.sort(stream(seed, t, "part-of-V").permutation(M)[: part or M]))
-        heard = {k: form.unpack(form.pack(z[rows]), (len(rows), 62), torch.device("cpu")) for k, z in says.items()}
-        R = EnsembleReward(heard, V.y[rows], cross_entropy)
+        shape = (len(rows), 62)
+        received = {k: encoding.decode(encoding.encode(z[rows]), shape, torch.device("cpu")) for k, z in exact.items()}
+        R = EnsembleReward(received, V.y[rows], cross_entropy)
         for how in ("dgf", "local-search"):
             kept = found_sets(FILTERS[how]()(list(trained), R, stream(seed, t, "filter")))[0]
             found[how, name].append(true(kept))

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import torch
 
-from filfl.clients import rehearsed_bytes, update_bytes
-from filfl.logits import Form
+from filfl.core.metering import logit_reply_bytes, update_bytes
+from filfl.logits.encoding import Encoding
 from filfl.models import Model
 from filfl.models.cnn import LeafCNN, SmallCNN
 from filfl.models.lstm import LSTM
@@ -22,7 +22,7 @@ from filfl.weights import FlatModel
 
 M = 500
 """Samples of V in the table."""
-FORMS = (Form(), Form("int8"))
+FORMS = (Encoding(), Encoding("int8"))
 
 
 class World(NamedTuple):
@@ -59,15 +59,15 @@ def table() -> list[str]:
     return markdown_rows(head, rows)
 
 
-def filter_round(world: World, model: int, form: Form, m: int = M) -> int:
+def filter_round(world: World, model: int, form: Encoding, m: int = M) -> int:
     """Bytes that clients send in a filter round with the logits transport."""
-    return world.n * rehearsed_bytes(form, (m, world.classes)) + world.K * model
+    return world.n * logit_reply_bytes(form, (m, world.classes)) + world.K * model
 
 
-def break_even(world: World, model: int, form: Form) -> int:
+def break_even(world: World, model: int, form: Encoding) -> int:
     """The largest m with which the logits transport sends no more than the models transport."""
     one = form.num_bytes((1, world.classes))
-    room = (world.n - world.K) * model - world.n * rehearsed_bytes(form, (0, world.classes))
+    room = (world.n - world.K) * model - world.n * logit_reply_bytes(form, (0, world.classes))
     return room // (world.n * one)
 
 

@@ -10,19 +10,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from filfl.clients import Failure, Update
-from filfl.cores import num_cores
+from filfl.core.clients import Failure, Update
 from filfl.evaluation import Samples, cross_entropy
 from filfl.filtering import FILTERS, Filtering, LocalSearch
-from filfl.filtering.verify import verified
+from filfl.filtering.by_models import ByModels, best_verified
+from filfl.filtering.filtering_set import FilteringSet
+from filfl.filtering.judges import OnServer
+from filfl.filtering.rewards import CountedReward
 from filfl.models.cnn import LeafCNN, SmallCNN
 from filfl.models.lstm import LSTM
 from filfl.models.mlp import MLP
-from filfl.sections import FilterOptions
-from filfl.server import CountedReward
-from filfl.simulation.inference import Inference, how_many
-from filfl.simulation.rewards import make_reward, make_surrogate
-from filfl.simulation.setup import keep_freed_memory, network, one_thread
+from filfl.simulation.build import network
+from filfl.system import keep_freed_memory, num_cores, one_thread
 from filfl.weights import FlatModel, Weights
 from workloads import class_patterns
 
@@ -68,10 +67,9 @@ class Problem:
     """n trained clients, as the rows of one [n, d] tensor, and the filtering set V."""
 
     net: FlatModel
-    inference: Inference
     w_t: Weights
     stack: Tensor
-    V: Samples
+    V: FilteringSet
 
     @property
     def clients(self) -> list[int]:
@@ -79,8 +77,7 @@ class Problem:
 
     def reward(self) -> CountedReward:
         """filfl's reward of a set of these clients: that of their averaged weights."""
-        reward = make_reward(FilterOptions(), self.inference, self.V, cross_entropy)
-        return reward(dict(enumerate(self.stack)), self.w_t, None)
+        return self.V.judgement(self.w_t).reward(dict(enumerate(self.stack)), self.w_t)
 
     def dgf(self) -> dict[str, Any]:
         """Exact deterministic greedy filtering, with all the work that a filter round does for it."""
@@ -91,14 +88,12 @@ class Problem:
 
     def local_search(self, verify: int = 1) -> dict[str, Any]:
         """Local search on the ensemble reward; true rewards then compare what it finds with keeping all clients."""
-        options = FilterOptions(method=LocalSearch(), reward="ensemble", verify=verify)
+        filter_round = ByModels(0, LocalSearch(), OnServer(self.V), ensemble=self.V)
         with one_thread():
             R = self.reward()
-            make = make_surrogate(options, self.inference, self.V, cross_entropy)
-            assert make is not None
-            surrogate = make(dict(enumerate(self.stack)), self.w_t)
+            surrogate = filter_round.surrogate(dict(enumerate(self.stack)), self.w_t)
             found = LocalSearch()(self.clients, surrogate, np.random.default_rng(0))
-            kept = verified(found_sets(found), self.clients, R, verify)
+            kept = best_verified(found_sets(found), self.clients, R, verify)
             return {"kept": sorted(kept), "evaluations": surrogate.evaluations, "verifications": R.evaluations}
 
 
@@ -108,9 +103,9 @@ def found_sets(filtering: Filtering) -> list[frozenset[int]]:
     return [frozenset(k for k in found if isinstance(k, int)) for found in sets]
 
 
-def uploads(answers: Mapping[int, Update | Failure]) -> dict[int, Weights]:
+def uploads(replies: Mapping[int, Update | Failure]) -> dict[int, Weights]:
     """The weights of the clients that trained."""
-    updates = {k: answer.weights for k, answer in answers.items() if isinstance(answer, Update)}
+    updates = {k: reply.weights for k, reply in replies.items() if isinstance(reply, Update)}
     return {k: weights for k, weights in updates.items() if isinstance(weights, Weights)}
 
 
@@ -134,8 +129,8 @@ def problem(case: Case, steps: int = 4, batch: int = 20) -> Problem:
                 torch._foreach_add_(net.layout.views(net.vector), gradients, alpha=-case.lr)
             stack[k] = net.vector
         x, y = draw(rng, case.m)
-    inference = Inference(net, build, how_many(net, case.m, num_cores()))
-    return Problem(net, inference, w_t, stack, Samples(x, y, torch.tensor(1.0), torch.tensor(0.0)).aligned())
+    samples = Samples(x, y, torch.tensor(1.0), torch.tensor(0.0)).aligned()
+    return Problem(net, w_t, stack, FilteringSet.of(net, samples, cross_entropy, build, num_cores()))
 
 
 def _samples(case: Case) -> Callable[[np.random.Generator, int], tuple[Tensor, Tensor]]:

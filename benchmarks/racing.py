@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from filfl.filtering.reward import C
+from filfl.filtering.rewards import C
 
 Losses = Callable[[frozenset[int], int], NDArray[np.float64]]
 """(a set of clients, number of a chunk) -> the losses of their averaged weights on the samples of that chunk"""

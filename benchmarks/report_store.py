@@ -11,10 +11,10 @@ import tomli_w
 from filfl import FederatedData
 from filfl.compare import PLAN
 from filfl.config import Config
+from filfl.core.server import Record
 from filfl.runs.files import to_json
 from filfl.runs.registered import Registered
 from filfl.runs.store import CLIENTS, CONFIG, RECORDS, SUMMARY, TIMES
-from filfl.server import Record
 
 ARMS = {"fedavg": "none", "filfl-dgf": "dgf", "filfl-rgf": "rgf"}
 NOISY = 0.3

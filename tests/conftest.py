@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from filfl import FederatedData
-from filfl.simulation.setup import one_thread
+from filfl.system import one_thread
 
 # The machine may be busy, so there is no deadline. "filfl" tries the same 100 examples every time, "more" tries 500 new
 # ones. A test that sets its own number takes a fraction of `settings.default.max_examples`.

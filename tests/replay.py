@@ -13,8 +13,7 @@ import numpy as np
 
 import filfl
 from filfl.config import Config
-from filfl.experiment import Experiment, override
-from filfl.filtering import FILTERS, Step
+from filfl.filtering import Step
 from filfl.selection.base import Ask, Selection
 from filfl.selection.divfl import DivFL, distances
 from filfl.selection.facility_location import gain
@@ -30,7 +29,7 @@ CLOSE = ("train_loss", "test_loss", "reward_all", "reward_filtered", "reward_sel
 
 def replay(table: Mapping[str, Any], expected: Sequence[Mapping[str, Any]], **arguments: Any) -> filfl.Result:
     """Run a config with the decisions in the records `expected`, and compare its own results with them."""
-    config = Experiment(override({}, table)).config({})
+    config = Config.read(table)
     decisions = Decisions(config, expected)
     own_filter = None if config.filter.name == "none" else decisions.filter
     result = filfl.simulate(
@@ -55,7 +54,7 @@ class Decisions:
     """The filter and the selection of a run that repeats the decisions of another one."""
 
     def __init__(self, config: Config, expected: Sequence[Mapping[str, Any]]) -> None:
-        self._own_filter: Callable[..., filfl.Filtering] | None = FILTERS.get(config.filter.name)
+        self._own_filter: Callable[..., filfl.Filtering] | None = config.filter.method
         self._own_selection: Selection = config.selection
         self._expected = list(expected)
         self._done = 0

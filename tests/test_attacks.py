@@ -16,16 +16,18 @@ from filfl.algorithms.fedavg import FedAvg
 from filfl.attacks import ATTACKS
 from filfl.attacks.scaled import Scaled
 from filfl.attacks.sign_flip import SignFlip
-from filfl.clients import Failure, Job, Update
 from filfl.config import Config
+from filfl.core.clients import Failure, Update
 from filfl.evaluation import cross_entropy
 from filfl.runs import read_run
-from filfl.simulation.attacked import AttackedClients
-from filfl.simulation.serial import SerialClients
+from filfl.sections import Training
+from filfl.simulation.executors.serial import SerialClients
+from filfl.simulation.local_training import LocalTraining
+from filfl.simulation.wrappers.attack import AttackingClients
 from filfl.weights import FlatModel, Weights
 from replay import replay
 
-JOB = Job(seed=1, round=1, algorithm=FedAvg(), epochs=1, steps=None, batch=8, lr=0.1)
+TRAINING = LocalTraining(1, FedAvg(), Training(epochs=1, batch=8, lr=0.1))
 
 vectors = st.lists(st.integers(-1000, 1000), min_size=4, max_size=4).map(lambda v: torch.tensor(v, dtype=torch.float32))
 
@@ -68,19 +70,17 @@ def test_shares_are_rounded_down() -> None:
 class Scripted(SerialClients):
     """Serial clients, of which client 3 fails to train. Stores the answers before the attack."""
 
-    def train(self, ids: Sequence[int], weights: Weights, job: Job) -> dict[int, Update | Failure]:
-        self.answers = {
-            k: Failure("no") if k == 3 else answer for k, answer in super().train(ids, weights, job).items()
-        }
+    def train(self, t: int, ids: Sequence[int], weights: Weights) -> dict[int, Update | Failure]:
+        self.answers = {k: Failure("no") if k == 3 else reply for k, reply in super().train(t, ids, weights).items()}
         return self.answers
 
 
 def test_only_attacking_clients_change_and_only_their_trained_weights(blobs: filfl.FederatedData) -> None:
     model = FlatModel(nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 3)), torch.device("cpu"))
     w_t, trained = model.weights(), model.layout.num_trained
-    clients = Scripted(blobs, model, cross_entropy)
-    attacked = AttackedClients(clients, model.layout, SignFlip(share=1), np.array([0, 2, 3]))
-    answers = attacked.train([0, 1, 2, 3], w_t, JOB)
+    clients = Scripted(blobs, model, cross_entropy, TRAINING)
+    attacked = AttackingClients(clients, model.layout, SignFlip(share=1), np.array([0, 2, 3]))
+    answers = attacked.train(1, [0, 1, 2, 3], w_t)
     honest = clients.answers
     assert list(answers) == [0, 1, 2, 3] and answers[1] is honest[1] and answers[3] == Failure("no")
     for k in (0, 2):
@@ -89,7 +89,7 @@ def test_only_attacking_clients_change_and_only_their_trained_weights(blobs: fil
         assert torch.equal(sent.vector[trained:], kept.vector[trained:]), "BatchNorm's statistics"
         assert torch.equal(sent.integers, kept.integers) and sent.integers.tolist() == [3]
         assert (answers[k].num_examples, answers[k].train_loss) == (honest[k].num_examples, honest[k].train_loss)
-        again = SerialClients(blobs, model, cross_entropy).train([k], w_t, JOB)[k]
+        again = SerialClients(blobs, model, cross_entropy, TRAINING).train(1, [k], w_t)[k]
         assert torch.equal(kept.vector, again.weights.vector), "the row of the executor is not modified"
     assert attacked.losses([0, 1], w_t, "train") == clients.losses([0, 1], w_t, "train")
     assert torch.equal(attacked.gradients([0], w_t)[0], clients.gradients([0], w_t)[0])

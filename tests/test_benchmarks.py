@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from filfl.filtering import dgf
-from filfl.simulation.setup import one_thread
+from filfl.system import one_thread
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -218,12 +218,12 @@ def test_the_page_on_logits_has_the_table_of_transport_sizes():
 
 @given(model=st.integers(100, 10**8), classes=st.integers(2, 5000), n=st.integers(2, 200), K=st.integers(1, 5))
 def test_up_to_the_break_even_point_logits_are_not_larger_than_models(model, classes, n, K):
-    from filfl.logits import Form
+    from filfl.logits.encoding import Encoding
     from filfl.models import MODELS
     from logit_worth import World, break_even, filter_round
 
     world = World(MODELS["mlp"](), (1,), classes, n, min(K, n - 1))
-    for form in (Form(), Form("int8")):
+    for form in (Encoding(), Encoding("int8")):
         m = break_even(world, model, form)
         assert m < 0 or filter_round(world, model, form, m) <= n * model
         assert filter_round(world, model, form, m + 1) > n * model

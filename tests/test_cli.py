@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from filfl.cores import num_cores
+from filfl.system import num_cores
 
 CONFIG = """
 name = "tiny"

@@ -9,13 +9,14 @@ from torch import nn
 
 from filfl import FederatedData
 from filfl.algorithms.fedavg import FedAvg
-from filfl.clients import Job
 from filfl.config import Config
 from filfl.evaluation import cross_entropy
-from filfl.simulation.executors import LONG, SMALL, choose
+from filfl.sections import Training
+from filfl.simulation.executors.open import LONG, SMALL, choose
+from filfl.simulation.local_training import LocalTraining
 from filfl.weights import FlatModel
 
-JOB = Job(seed=0, round=1, algorithm=FedAvg(), epochs=1, steps=None, batch=8, lr=0.1)
+TRAINING = LocalTraining(0, FedAvg(), Training(epochs=1, batch=8, lr=0.1))
 
 
 def images() -> FederatedData:
@@ -46,4 +47,4 @@ def convolution() -> nn.Module:
 def test_auto_goes_by_the_model_and_the_length_of_the_run(make, rounds: int, workers: int, mode: str) -> None:
     table = {"data": {"name": "arrays"}, "model": {"name": "own"}, "rounds": rounds, "selection": {"k": 4}}
     net = FlatModel(make(), torch.device("cpu"))
-    assert choose(Config.from_table(table), images(), net, cross_entropy, JOB, workers) == mode
+    assert choose(Config.from_table(table), images(), net, cross_entropy, TRAINING, workers) == mode

@@ -18,7 +18,7 @@ import filfl
 from filfl import FederatedData
 from filfl.data.digits import Digits
 from filfl.errors import DataError
-from filfl.simulation.serial import samples_on
+from filfl.simulation.executors.serial import samples_on
 from filfl.weights import FlatModel
 
 

@@ -1,4 +1,4 @@
-"""The guard: what it refuses, and with which words."""
+"""The guard: what it refuses, and the reasons."""
 
 import math
 
@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import nn
 
-from filfl.aggregation import guard
 from filfl.aggregation.base import Admitted
 from filfl.aggregation.by_examples import ByExamples
 from filfl.aggregation.mean import Mean
-from filfl.clients import Failure, Update
+from filfl.core.clients import Failure, Update
+from filfl.core.guard import guard_updates
 from filfl.weights import Layout, Weights
 
 LAYOUT = Layout.of(nn.Linear(2, 1))
@@ -23,8 +23,10 @@ def weights(*values: float, dtype: torch.dtype = torch.float32) -> Weights:
 
 
 def refusal(update: Update | Failure) -> str:
-    admitted, refused = guard({7: update}, LAYOUT, CPU)
-    assert not admitted
+    """The reason for refusing client 7, between two clients that pass."""
+    good = Update(weights(1, 2, 3), 5, 0.1)
+    admitted, refused = guard_updates({1: good, 7: update, 9: good}, LAYOUT, CPU)
+    assert list(admitted) == [1, 9] and list(refused) == [7]
     return refused[7]
 
 
@@ -42,12 +44,12 @@ def refusal(update: Update | Failure) -> str:
         (Weights(torch.ones(3), torch.zeros(1, dtype=torch.int64)), "integer buffers"),
     ],
 )
-def test_weights_that_cannot_be_averaged(given, reason: str) -> None:
+def test_weights_that_cannot_be_averaged_are_refused(given, reason: str) -> None:
     assert reason in refusal(Update(given, 5, 0.1))
 
 
 @pytest.mark.parametrize("count", [0, -3, 2.5, math.nan, True, None, "12", 10**12])
-def test_example_counts_that_make_no_sense(count) -> None:
+def test_invalid_numbers_of_examples_are_refused(count) -> None:
     assert "number of examples" in refusal(Update(weights(1, 2, 3), count, 0.1))
 
 
@@ -66,7 +68,7 @@ def test_example_counts_that_make_no_sense(count) -> None:
 )
 def test_an_unusable_update_affects_no_other_client(update) -> None:
     first, last = Update(weights(1, 2, 3), 5, 0.1), Update(weights(4, 5, 6), 6, 0.2)
-    admitted, refused = guard({1: first, 7: update, 9: last}, LAYOUT, CPU)
+    admitted, refused = guard_updates({1: first, 7: update, 9: last}, LAYOUT, CPU)
     assert list(refused) == [7] and refused[7]
     assert {k: (each.weights.vector.tolist(), each.num_examples) for k, each in admitted.items()} == {
         1: ([1, 2, 3], 5),
@@ -74,8 +76,8 @@ def test_an_unusable_update_affects_no_other_client(update) -> None:
     }
 
 
-def test_counts_may_be_any_kind_of_integer() -> None:
-    admitted, _ = guard({7: Update(weights(1, 2, 3), np.int64(5), 0.1)}, LAYOUT, CPU)
+def test_numbers_of_examples_may_have_any_integer_type() -> None:
+    admitted, _ = guard_updates({7: Update(weights(1, 2, 3), np.int64(5), 0.1)}, LAYOUT, CPU)
     assert admitted[7].num_examples == 5 and type(admitted[7].num_examples) is int
 
 
@@ -83,20 +85,22 @@ def test_a_failure_keeps_its_reason() -> None:
     assert refusal(Failure("training raised ValueError: no")) == "training raised ValueError: no"
 
 
-def test_what_is_whole_passes_as_vector_and_as_state_dict() -> None:
+def test_valid_weights_pass_as_vector_and_as_state_dict() -> None:
     state = {"bias": torch.tensor([3.0]), "weight": torch.tensor([[1.0, 2.0]])}
-    admitted, refused = guard({1: Update(weights(1, 2, 3), 5, 0.1), 2: Update(state, 6, math.nan)}, LAYOUT, CPU)
+    admitted, refused = guard_updates({1: Update(weights(1, 2, 3), 5, 0.1), 2: Update(state, 6, math.nan)}, LAYOUT, CPU)
     assert not refused
     assert torch.equal(admitted[1].weights.vector, admitted[2].weights.vector)
 
 
 def test_means() -> None:
     updates = [Admitted(weights(0, 0, 0), 1, 0.0), Admitted(weights(4, 8, 12), 3, 0.0)]
-    assert Mean()({}, weights(9, 9, 9), updates)[1].vector.tolist() == [2, 4, 6]
-    assert ByExamples()({}, weights(9, 9, 9), updates)[1].vector.tolist() == [3, 6, 9]
-    assert Mean()({}, weights(9, 9, 9), [*updates, updates[1]])[1].vector.tolist() == pytest.approx([8 / 3, 16 / 3, 8])
+    assert Mean()(1, {}, weights(9, 9, 9), updates)[1].vector.tolist() == [2, 4, 6]
+    assert ByExamples()(1, {}, weights(9, 9, 9), updates)[1].vector.tolist() == [3, 6, 9]
+    assert Mean()(1, {}, weights(9, 9, 9), [*updates, updates[1]])[1].vector.tolist() == pytest.approx(
+        [8 / 3, 16 / 3, 8]
+    )
 
 
-def test_integer_buffers_are_those_of_the_first() -> None:
+def test_integer_buffers_are_those_of_the_first_client() -> None:
     updates = [Admitted(Weights(torch.ones(1), torch.tensor([n])), 1, 0.0) for n in (7, 100)]
-    assert Mean()({}, updates[0].weights, updates)[1].integers.tolist() == [7]
+    assert Mean()(1, {}, updates[0].weights, updates)[1].integers.tolist() == [7]

@@ -21,18 +21,22 @@ from torch import Tensor, nn
 import filfl
 from filfl.algorithms.fedavg import FedAvg
 from filfl.algorithms.fedprox import FedProx
-from filfl.clients import Clients, Failure, Job, Update
+from filfl.core.clients import Failure, Update
 from filfl.evaluation import Loss, cross_entropy
-from filfl.simulation.processes import ProcessClients
-from filfl.simulation.serial import SerialClients
-from filfl.simulation.setup import CannotRun, network, one_thread
-from filfl.simulation.shared import Segment
-from filfl.simulation.worker import apply, settings
+from filfl.sections import Training
+from filfl.simulation.build import network
+from filfl.simulation.executors.pool import CannotRun
+from filfl.simulation.executors.processes import ProcessClients
+from filfl.simulation.executors.serial import SerialClients
+from filfl.simulation.executors.shared import Segment
+from filfl.simulation.executors.worker import apply_torch_settings, torch_settings
+from filfl.simulation.local_training import LocalTraining
+from filfl.system import one_thread
 from filfl.weights import FlatModel, Weights
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self").exists(), reason="processes are looked up in /proc")
 
-PLAIN = Job(seed=3, round=1, algorithm=FedAvg(), epochs=2, steps=None, batch=4, lr=0.1)
+PLAIN = LocalTraining(3, FedAvg(), Training(epochs=2, batch=4, lr=0.1))
 
 
 class Picky(nn.Module):
@@ -80,8 +84,14 @@ def made(make: Callable[[], nn.Module]) -> partial[FlatModel]:
     return partial(network, make, 0, torch.device("cpu"))
 
 
-def opened(data: filfl.FederatedData, make: Callable[[], nn.Module], workers: int, loss: Loss = cross_entropy) -> Any:
-    return ProcessClients(data, made(make)(), loss, made(make), workers)
+def opened(
+    data: filfl.FederatedData,
+    make: Callable[[], nn.Module],
+    workers: int,
+    loss: Loss = cross_entropy,
+    training: LocalTraining = PLAIN,
+) -> Any:
+    return ProcessClients(data, made(make)(), loss, training, made(make), workers)
 
 
 def federated(x: np.ndarray, sizes: list[int]) -> filfl.FederatedData:
@@ -109,11 +119,11 @@ def numbers() -> filfl.FederatedData:
 
 
 @pytest.fixture(scope="module")
-def picky(images: filfl.FederatedData) -> Iterator[tuple[Clients, ProcessClients, Weights]]:
+def picky(images: filfl.FederatedData) -> Iterator[tuple[SerialClients, ProcessClients, Weights]]:
     """The same clients serially and in three workers, and weights."""
     net = made(Picky)()
     with opened(images, Picky, 3) as clients:
-        yield SerialClients(images, net, cross_entropy), clients, net.weights()
+        yield SerialClients(images, net, cross_entropy, PLAIN), clients, net.weights()
 
 
 def workers_of(pid: int) -> set[int]:
@@ -165,65 +175,64 @@ def assert_same(ours: dict[int, Update | Failure], theirs: dict[int, Update | Fa
         assert (got.num_examples, got.train_loss) == (expected.num_examples, expected.train_loss)
 
 
-@pytest.mark.parametrize(
-    "job",
-    [
-        PLAIN,
-        Job(3, 2, FedProx(mu=0.1), epochs=None, steps=5, batch=8, lr=0.05, momentum=0.9, weight_decay=0.01),
-    ],
-)
+OTHER = Training(steps=5, batch=8, lr=0.05, momentum=0.9, weight_decay=0.01)
+
+
+@pytest.mark.parametrize(("t", "training"), [(1, PLAIN), (2, LocalTraining(3, FedProx(mu=0.1), OTHER))])
 def test_training_gives_the_bits_of_the_serial_executor(
-    picky: tuple[Clients, ProcessClients, Weights], job: Job
+    images: filfl.FederatedData, t: int, training: LocalTraining
 ) -> None:
-    serial, processes, w = picky
+    net = made(Picky)()
+    serial, w = SerialClients(images, net, cross_entropy, training), net.weights()
     ids = [6, 0, 4, 2, 1, 3, 5]
-    expected = serial.train(ids, w, job)
-    got = processes.train(ids, w, job)
-    assert_same(expected, got)
-    assert got[4] == Failure("training raised ValueError: too bright")
-    assert isinstance(got[2], Update) and isinstance(got[2].weights, Weights)
-    assert got[2].weights.integers.tolist() == [16 if job is PLAIN else 5], "BatchNorm counts its batches"
-    # From other weights, and for fewer clients: nothing is left of the last time.
-    assert_same(serial.train([5, 1], expected[0].weights, job), processes.train([5, 1], expected[0].weights, job))
+    with opened(images, Picky, 3, training=training) as processes:
+        expected, got = serial.train(t, ids, w), processes.train(t, ids, w)
+        assert_same(expected, got)
+        assert got[4] == Failure("training raised ValueError: too bright")
+        assert isinstance(got[2], Update) and isinstance(got[2].weights, Weights)
+        assert got[2].weights.integers.tolist() == [16 if training is PLAIN else 5], "BatchNorm counts its batches"
+        # From other weights, and for fewer clients: the first call leaves no trace.
+        other = expected[0].weights
+        assert_same(serial.train(t, [5, 1], other), processes.train(t, [5, 1], other))
 
 
-def test_losses_and_gradients_are_the_serial_ones(picky: tuple[Clients, ProcessClients, Weights]) -> None:
+def test_losses_and_gradients_equal_the_serial_ones(picky: tuple[SerialClients, ProcessClients, Weights]) -> None:
     serial, processes, w = picky
     ids = [5, 4, 0, 3]
     for split in ("train", "validation"):
         assert (got := processes.losses(ids, w, split)) == serial.losses(ids, w, split) and list(got) == ids
     expected, gradients = serial.gradients(ids, w), processes.gradients(ids, w)
-    assert gradients[4] == expected[4] == Failure("its gradient raised ValueError: too bright")
+    assert gradients[4] == expected[4] == Failure("computing the gradient raised ValueError: too bright")
     assert all(torch.equal(gradients[k], expected[k]) for k in ids if k != 4) and list(gradients) == ids
     assert processes.num_examples(ids).tolist() == serial.num_examples(ids).tolist()
 
 
-def test_rows_stay_valid_as_long_as_somebody_holds_them(picky: tuple[Clients, ProcessClients, Weights]) -> None:
+def test_rows_stay_valid_while_they_are_in_use(picky: tuple[SerialClients, ProcessClients, Weights]) -> None:
     _, processes, w = picky
-    first = processes.train([0, 1], w, PLAIN)
+    first = processes.train(1, [0, 1], w)
     kept = first[1].weights.vector[5:9]
     copy = kept.clone()
     del first
-    second = processes.train([0, 1], Weights(w.vector + 1, w.integers), PLAIN)
+    second = processes.train(1, [0, 1], Weights(w.vector + 1, w.integers))
     assert torch.equal(kept, copy) and not torch.equal(second[1].weights.vector[5:9], copy)
     memory = processes._stack
     del second
-    processes.train([0, 1], w, PLAIN)
+    processes.train(1, [0, 1], w)
     assert processes._stack is memory, "memory that nobody holds is used again"
-    assert len(processes.train(range(7), w, PLAIN)) == 7, "and a larger cohort gets more"
+    assert len(processes.train(1, range(7), w)) == 7, "and a larger cohort gets more"
 
 
-def test_a_worker_that_dies_is_replaced_and_costs_nobody_else(numbers: filfl.FederatedData, tmp_path: Path) -> None:
+def test_a_worker_that_dies_is_replaced(numbers: filfl.FederatedData, tmp_path: Path) -> None:
     make = partial(Deadly, tmp_path / "once", os.getpid())
     net = made(make)()
-    serial, w = SerialClients(numbers, net, cross_entropy), net.weights()
+    serial, w = SerialClients(numbers, net, cross_entropy, PLAIN), net.weights()
     gc.collect()  # of what other tests have left
     mine, memory = workers_of(os.getpid()), shared_memory()
     with opened(numbers, make, 2) as clients:
         before = workers_of(os.getpid())
-        expected, got = serial.train(range(6), w, PLAIN), clients.train(range(6), w, PLAIN)
+        expected, got = serial.train(1, range(6), w), clients.train(1, range(6), w)
         assert (tmp_path / "once").exists(), "client 2 has killed a worker"
-        died = "its worker process died twice (exit code -9; -9 often means that memory ran out)"
+        died = "the worker process died twice (exit code -9; -9 often means that the machine ran out of memory)"
         assert_same({**expected, 5: Failure(died)}, got)
         idle = next(iter(workers_of(os.getpid()) - before))
         os.kill(idle, signal.SIGKILL)
@@ -237,7 +246,7 @@ def test_a_worker_that_dies_is_replaced_and_costs_nobody_else(numbers: filfl.Fed
     assert shared_memory() == memory
 
 
-def test_a_run_gives_the_serial_bytes_and_may_go_on_with_more_workers(small: dict[str, Any], tmp_path: Path) -> None:
+def test_a_run_gives_the_serial_bytes_and_resumes_with_more_workers(small: dict[str, Any], tmp_path: Path) -> None:
     def stop(record: Any, state: object) -> None:
         if record["round"] == 2:
             raise KeyboardInterrupt
@@ -258,7 +267,9 @@ def test_a_run_gives_the_serial_bytes_and_may_go_on_with_more_workers(small: dic
     assert done.already_finished
 
 
-def test_what_workers_cannot_do_is_done_serially_and_said(small: dict[str, Any], blobs: filfl.FederatedData) -> None:
+def test_runs_that_workers_cannot_do_fall_back_to_serial_with_the_reason(
+    small: dict[str, Any], blobs: filfl.FederatedData
+) -> None:
     lock = threading.Lock()
 
     def locked(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -269,15 +280,15 @@ def test_what_workers_cannot_do_is_done_serially_and_said(small: dict[str, Any],
     said: list[str] = []
     result = filfl.simulate(config, blobs, loss=locked, say=said.append)
     assert said == [
-        'execution.mode = "processes" cannot be used here: the model or the loss cannot be sent to another process '
-        "(TypeError: cannot pickle '_thread.lock' object). One client after the other instead."
+        'execution.mode = "processes" is not available (the model, loss or algorithm cannot be sent to another process '
+        "(TypeError: cannot pickle '_thread.lock' object)); falling back to serial"
     ]
     assert result.records[0]["refused"] == {}
 
     net = made(lambda: nn.Linear(4, 3))()
     net.device = torch.device("cuda")
-    with pytest.raises(CannotRun, match="compute on the CPU, and this run on cuda"):
-        ProcessClients(blobs, net, cross_entropy, made(lambda: nn.Linear(4, 3)), 1)
+    with pytest.raises(CannotRun, match="compute on the CPU, but this run is on cuda"):
+        ProcessClients(blobs, net, cross_entropy, PLAIN, made(lambda: nn.Linear(4, 3)), 1)
 
 
 def test_a_model_that_only_this_process_knows_is_trained_here(blobs: filfl.FederatedData) -> None:
@@ -291,7 +302,9 @@ def test_a_model_that_only_this_process_knows_is_trained_here(blobs: filfl.Feder
         result = filfl.simulate(config, blobs, model=module.make, say=said.append)
     finally:
         del sys.modules[module.__name__]
-    assert len(said) == 1 and "cannot make the model: ModuleNotFoundError: No module named 'nowhere_on_disk'" in said[0]
+    assert (
+        len(said) == 1 and "cannot build the model: ModuleNotFoundError: No module named 'nowhere_on_disk'" in said[0]
+    )
     assert result.records[0]["refused"] == {} and workers_of(os.getpid()) == before
 
 
@@ -357,14 +370,14 @@ def test_ctrl_c_leaves_no_worker(tmp_path: Path, environment: dict[str, str]) ->
 
 
 def test_workers_compute_as_this_process_was_told_to() -> None:
-    usual = settings()
+    usual = torch_settings()
     unusual = {"dtype": "float64", "precision": "medium", "deterministic": 1, "flush": True}
     try:
-        apply(unusual)
-        assert settings() == unusual and torch.tensor([1e-310]).mul(1) == 0
+        apply_torch_settings(unusual)
+        assert torch_settings() == unusual and torch.tensor([1e-310]).mul(1) == 0
     finally:
-        apply(usual)
-    assert settings() == usual == {"dtype": "float32", "precision": "highest", "deterministic": 0, "flush": False}
+        apply_torch_settings(usual)
+    assert torch_settings() == usual == {"dtype": "float32", "precision": "highest", "deterministic": 0, "flush": False}
 
 
 def test_shared_memory_is_laid_out_as_said_and_knows_who_holds_it() -> None:

@@ -1,4 +1,4 @@
-"""Algorithm 1, with clients that do exactly what the test says."""
+"""Algorithm 1, with scripted clients."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -11,21 +11,25 @@ import torch
 from torch import nn
 
 from filfl.aggregation.mean import Mean
-from filfl.algorithms.fedavg import FedAvg
-from filfl.availability.base import Availability
-from filfl.clients import Failure, Job, Update
-from filfl.clock import Stopwatch
+from filfl.availability.base import Availability, Ids
+from filfl.core.clients import Failure, Update
+from filfl.core.exchange import Exchange
+from filfl.core.round import filfl_round
+from filfl.core.selector import Selector
+from filfl.core.server import START, Record, Server, State
 from filfl.errors import PluginError
-from filfl.filtering import FILTERS, Filtering
-from filfl.filtering.judges import federated, variable
-from filfl.filtering.reward import AverageReward
-from filfl.filtering.when import START
-from filfl.round import filfl_round
-from filfl.selection import OwnSelection, Selection
+from filfl.filtering import DGF, Filter, Filtering, KeepAll, Opt
+from filfl.filtering.by_models import ByModels
+from filfl.filtering.judges import Federated, Variable
+from filfl.filtering.own import OwnFilter
+from filfl.filtering.rewards import Judgement
+from filfl.filtering.schedule import Periodic
+from filfl.selection import Selection
 from filfl.selection.divfl import DivFL
+from filfl.selection.own import OwnSelection
 from filfl.selection.power_of_choice import PowerOfChoice
 from filfl.selection.random import Random, RandomWithReplacement
-from filfl.server import FilFL, Record, State
+from filfl.system import Stopwatch
 from filfl.weights import Layout, Weights
 
 LAYOUT = Layout.of(nn.Linear(1, 1, bias=False))
@@ -37,14 +41,16 @@ def one(value: float) -> Weights:
 
 @dataclass
 class Scripted:
-    """Client k always trains to the weight k; some fail."""
+    """The weight of client k is k after training; some clients fail."""
+
+    num_clients = 10
 
     failing: dict[int, str] = field(default_factory=dict)
     trained: list[list[int]] = field(default_factory=list)
     splits: list[str] = field(default_factory=list)
     asked: list[list[int]] = field(default_factory=list)
 
-    def train(self, ids: Sequence[int], weights: Weights, job: Job) -> dict[int, Update | Failure]:
+    def train(self, t: int, ids: Sequence[int], weights: Weights) -> dict[int, Update | Failure]:
         self.trained.append(list(ids))
         return {k: Failure(self.failing[k]) if k in self.failing else Update(one(k), 10, 0.5 * k) for k in ids}
 
@@ -59,10 +65,13 @@ class Scripted:
     def num_examples(self, ids: np.ndarray) -> np.ndarray:
         return np.full(len(ids), 10)
 
+    def take_notes(self) -> list[str]:
+        return []
+
 
 @dataclass(frozen=True, kw_only=True)
 class Listed(Availability):
-    """Available is who stands in the list of the round."""
+    """The clients of a list per round are available."""
 
     rounds: tuple[tuple[int, ...], ...]
 
@@ -74,38 +83,52 @@ def keep(*ids: int) -> Callable[..., Filtering]:
     return lambda clients, reward, rng: Filtering(kept=tuple(k for k in clients if k in ids))
 
 
-def run(rounds: list[tuple[int, ...]], **changes: Any) -> tuple[list[Record], State, Scripted]:
-    clients = changes.pop("clients", Scripted())
-    if not isinstance(selection := changes.pop("selection", Random()), Selection):
-        selection = OwnSelection(function=selection)
-    fl = FilFL(
-        **{
-            "seed": 0,
-            "num_clients": 10,
-            "clients": clients,
-            "layout": LAYOUT,
-            "availability": Listed(rounds=tuple(rounds)),
-            "filter": None,
-            "reward": lambda trained, w_t, judged: AverageReward(trained, judged or (lambda w: abs(float(w[0]) - 3.0))),
-            "judge": None,
-            "when": "algorithm-1",
-            "h": 3,
-            "n": None,
-            "selection": selection,
-            "K": 2,
-            "job": lambda t: Job(0, t, FedAvg(), 1, None, 8, 0.1),
-            "aggregation": Mean(),
-            **changes,
-        }
+def distance_to_3(S_t: Ids, exchange: Exchange) -> Judgement:
+    """The loss is |w - 3|."""
+    return Judgement(lambda w: abs(float(w[0]) - 3.0))
+
+
+def run(
+    rounds: list[tuple[int, ...]],
+    *,
+    filter: Any = None,
+    selection: Any = None,
+    K: int = 2,
+    h: int = 3,
+    when: str = "algorithm-1",
+    n: int | None = None,
+    clients: Any = None,
+    problem: Any = None,
+    by: type[ByModels] = ByModels,
+    **options: Any,
+) -> tuple[list[Record], State, Any]:
+    clients = clients or Scripted()
+    if by is not ByModels:
+        options["ensemble"] = "V"
+    if filter is not None and not isinstance(filter, Filter):
+        filter = OwnFilter(function=filter)
+    selection = selection or Random()
+    selection = replace(selection, k=K) if isinstance(selection, Selection) else OwnSelection(function=selection, k=K)
+    server = Server(
+        seed=0,
+        clients=clients,
+        layout=LAYOUT,
+        availability=Listed(rounds=tuple(rounds)),
+        schedule=Periodic(when, h),
+        filter_round=by(0, filter, **{"judge": distance_to_3, **options}) if filter else None,
+        cap=n,
+        selector=Selector(0, selection),
+        aggregation=Mean(),
+        problem=problem,
     )
     state, records = State(one(100)), []
     for t in range(1, len(rounds) + 1):
-        state, record = filfl_round(t, state, fl, Stopwatch())
+        state, record = filfl_round(t, state, server, Stopwatch())
         records.append(record)
     return records, state, clients
 
 
-def test_a_filter_round_trains_all_and_averages_the_chosen_without_training_them_again() -> None:
+def test_a_filter_round_trains_all_and_averages_the_selected_without_training_again() -> None:
     (record,), state, clients = run([(1, 2, 3, 4, 5)], filter=keep(2, 3, 5))
     assert record.did_filter
     assert [sorted(ids) for ids in clients.trained] == [[1, 2, 3, 4, 5]]
@@ -114,7 +137,7 @@ def test_a_filter_round_trains_all_and_averages_the_chosen_without_training_them
     assert record.train_loss == np.mean([0.5 * k for k in record.selected])
 
 
-def test_other_rounds_train_only_the_chosen_out_of_the_filtered() -> None:
+def test_ordinary_rounds_train_only_selected_clients_of_the_filtered_set() -> None:
     records, _, clients = run([(1, 2, 3, 4, 5)] * 2, filter=keep(2, 3, 5))
     assert not records[1].did_filter
     assert clients.trained[1] == records[1].selected
@@ -124,28 +147,28 @@ def test_other_rounds_train_only_the_chosen_out_of_the_filtered() -> None:
 
 def test_algorithm_1_filters_at_the_start_every_h_rounds_and_when_the_clients_change() -> None:
     a, b = (1, 2, 3), (1, 2)
-    records, *_ = run([a, a, a, a, b, b, a], filter=FILTERS["dgf"](), h=3)
+    records, *_ = run([a, a, a, a, b, b, a], filter=DGF(), h=3)
     # t = 1: S_0 is empty; 3, 6: t mod 3; 5 and 7: S_t changed.
     assert [r.round for r in records if r.did_filter] == [1, 3, 5, 6, 7]
 
 
-def test_figure_2_filters_when_somebody_new_is_there_and_h_rounds_after_the_last() -> None:
+def test_figure_2_filters_when_a_new_client_is_available_and_h_rounds_after_the_last() -> None:
     a, b = (1, 2, 3), (1, 2)
-    records, *_ = run([a, a, a, a, b, a, (1, 4), b], filter=FILTERS["dgf"](), when="figure-2", h=3)
+    records, *_ = run([a, a, a, a, b, a, (1, 4), b], filter=DGF(), when="figure-2", h=3)
     # 1: all new; 4: three rounds later; 5 and 6: nobody new; 7: client 4; 8: client 2 was not there at 7.
     assert [r.round for r in records if r.did_filter] == [1, 4, 7, 8]
-    records, *_ = run([a] * 3, filter=FILTERS["keep-all"](), when="figure-2", h=9, n=2)
+    records, *_ = run([a] * 3, filter=KeepAll(), when="figure-2", h=9, n=2)
     assert [r.round for r in records if r.did_filter] == [1], "who was there but not considered is not new"
 
 
-def test_without_a_filter_the_state_remembers_nobody() -> None:
+def test_without_a_filter_the_state_remembers_no_clients() -> None:
     _, state, _ = run([(1, 2, 3), (2, 3)])
     assert state.past is START and state.S_f == ()
-    _, state, _ = run([(1, 2, 3), (2, 3)], filter=FILTERS["dgf"](), when="figure-2")
+    _, state, _ = run([(1, 2, 3), (2, 3)], filter=DGF(), when="figure-2")
     assert state.past.previous.tolist() == [2, 3] and state.past.seen.tolist() == [1, 2, 3]
 
 
-def test_a_record_lists_who_is_available_unless_that_is_everybody() -> None:
+def test_a_record_lists_available_clients_unless_all_are() -> None:
     some, everybody = run([(1, 3), tuple(range(10))])[0]
     assert (some.available, some.num_available, some.filtered, some.num_filtered) == ([1, 3], 2, None, 2)
     assert (everybody.available, everybody.num_available, everybody.num_filtered) == (None, 10, 10)
@@ -153,18 +176,18 @@ def test_a_record_lists_who_is_available_unless_that_is_everybody() -> None:
     assert (kept.available, kept.filtered, kept.num_filtered) == (None, [2, 3, 5], 3)
 
 
-def test_a_round_without_anybody_is_a_change() -> None:
-    records, *_ = run([(1, 2), (), (1, 2), (1, 2)], filter=FILTERS["dgf"](), h=99)
+def test_an_empty_round_counts_as_a_change_of_availability() -> None:
+    records, *_ = run([(1, 2), (), (1, 2), (1, 2)], filter=DGF(), h=99)
     assert [r.round for r in records if r.did_filter] == [1, 3]
 
 
-def test_the_cap_limits_who_is_considered_in_a_shuffled_order() -> None:
-    records, *_ = run([tuple(range(10))], filter=FILTERS["keep-all"](), n=4)
+def test_the_cap_limits_the_considered_clients_in_shuffled_order() -> None:
+    records, *_ = run([tuple(range(10))], filter=KeepAll(), n=4)
     assert len(records[0].considered) == 4 and records[0].considered != sorted(records[0].considered)
     assert records[0].filtered == sorted(records[0].considered)
 
 
-def test_of_k_or_fewer_nobody_is_chosen() -> None:
+def test_a_pool_of_k_or_fewer_is_selected_without_the_selection() -> None:
     def never(pool, k, ask, rng):
         raise AssertionError("selection is skipped (Remark 3)")
 
@@ -179,88 +202,89 @@ def test_with_replacement_always_draws_k_and_a_client_drawn_twice_counts_twice()
     assert state.w.vector.item() == pytest.approx(np.mean(record.selected))
 
 
-def test_an_empty_filter_falls_back_and_says_so() -> None:
+def test_an_empty_filtering_falls_back_with_a_note() -> None:
     records, *_ = run([(1, 2, 3)] * 2, filter=keep())
     assert records[0].filtered == [] and len(records[0].selected) == 2
-    assert records[0].notes == ["the filter kept nobody: chosen from all that trained"]
-    assert records[1].notes == ["nobody of S^f is available: chosen from all available"]
+    assert records[0].notes == ["the filter kept no client; selected from all that trained"]
+    assert records[1].notes == ["no client of S^f is available; selected from all available clients"]
     assert len(records[1].selected) == 2
 
 
-def test_who_left_is_not_chosen() -> None:
+def test_clients_that_left_are_not_selected() -> None:
     records, *_ = run([(1, 2, 3, 4), (3, 4)], filter=keep(1, 2, 3), when="figure-2")
     assert records[1].filtered == [3] and records[1].selected == [3]
     records, *_ = run([(1, 2, 3, 4), (4,)], filter=keep(1, 2, 3), when="figure-2")
     assert records[1].selected == [4] and records[1].notes
 
 
-def test_a_refused_update_costs_only_itself() -> None:
+def test_a_refused_update_affects_only_its_client() -> None:
     (record,), state, _ = run([(1, 2, 3)], K=3, clients=Scripted(failing={2: "training raised"}))
     assert record.selected == [1, 2, 3] and record.refused == {2: "training raised"}
     assert state.w.vector.item() == 2.0  # (1 + 3) / 2
 
 
 def test_a_refused_update_never_reaches_the_filter() -> None:
-    (record,), *_ = run([(1, 2, 3)], filter=FILTERS["keep-all"](), clients=Scripted(failing={2: "no"}))
+    (record,), *_ = run([(1, 2, 3)], filter=KeepAll(), clients=Scripted(failing={2: "no"}))
     assert record.filtered == [1, 3] and 2 in record.considered and record.refused == {2: "no"}
 
 
-@pytest.mark.parametrize("chi", [None, FILTERS["dgf"]()])
-def test_with_nobody_left_the_model_stays(chi) -> None:
+@pytest.mark.parametrize("chi", [None, DGF()])
+def test_without_updates_the_model_is_unchanged(chi) -> None:
     (record,), state, _ = run([(1, 2)], filter=chi, clients=Scripted(failing={1: "no", 2: "no"}))
     assert state.w.vector.item() == 100
-    assert record.notes == ["every update was refused: the model stays as it was"]
+    assert record.notes == ["every update was refused; the model is unchanged"]
     assert record.train_loss is None
 
 
-def test_a_round_without_clients_passes() -> None:
-    records, state, clients = run([(), (1, 2)], filter=FILTERS["dgf"]())
-    assert records[0].notes == ["nobody is available: the model stays as it was"]
+def test_a_round_without_clients_is_recorded() -> None:
+    records, state, clients = run([(), (1, 2)], filter=DGF())
+    assert records[0].notes == ["no client is available; the model is unchanged"]
     assert not records[0].did_filter and records[1].did_filter
     assert len(clients.trained) == 1 and state.w.vector.item() < 100
 
 
 def test_rewards_and_evaluations_are_recorded() -> None:
-    (record,), *_ = run([(1, 2, 3, 4)], filter=FILTERS["dgf"](), selection=PowerOfChoice())
+    (record,), *_ = run([(1, 2, 3, 4)], filter=DGF(), selection=PowerOfChoice())
     # Client k has weight k and the loss is |w - 3|: R(all) = 10 - |2.5 - 3|.
     assert record.reward_all == 9.5
     assert record.reward_filtered == 10 - abs(np.mean(record.filtered) - 3)
     assert record.reward_selected == 10 - abs(np.mean(record.selected) - 3)
     assert record.evaluations == 2 * 4 - 1
     assert [step["client"] for step in record.trace] == record.considered
-    (record,), *_ = run([(1, 2, 3, 4)], filter=FILTERS["keep-all"]())
+    (record,), *_ = run([(1, 2, 3, 4)], filter=KeepAll())
     assert record.reward_all == 9.5 and record.evaluations == 0, "what only the record wants is not the filter's cost"
 
 
-def test_the_best_of_all_subsets_is_for_the_record_alone() -> None:
-    (record,), *_ = run([(1, 2, 5, 9)], filter=FILTERS["keep-all"](), optimum=True)
+def test_the_optimum_changes_nothing_but_its_field() -> None:
+    (record,), *_ = run([(1, 2, 5, 9)], filter=KeepAll(), optimum=True)
     # Client k has weight k and the loss is |w - 3|: (1 + 5) / 2 is perfect, all four are 4.25.
     assert (record.reward_all, record.reward_optimum, record.evaluations) == (8.75, 10.0, 0)
-    (dgf,), *_ = run([(1, 2, 5, 9)], filter=FILTERS["dgf"](), optimum=True)
-    (plain,), *_ = run([(1, 2, 5, 9)], filter=FILTERS["dgf"]())
+    (dgf,), *_ = run([(1, 2, 5, 9)], filter=DGF(), optimum=True)
+    (plain,), *_ = run([(1, 2, 5, 9)], filter=DGF())
     assert replace(dgf, reward_optimum=None) == plain and dgf.evaluations == 7
-    (nobody,), *_ = run([(1,)], filter=FILTERS["dgf"](), optimum=True, clients=Scripted(failing={1: "no"}))
+    (nobody,), *_ = run([(1,)], filter=DGF(), optimum=True, clients=Scripted(failing={1: "no"}))
     assert nobody.reward_optimum is None and nobody.refused
 
 
 def test_the_filtering_gap_by_hand() -> None:
-    def F(w: torch.Tensor) -> float:
-        return float((w[0] - 3) ** 2)
+    class Quadratic:
+        def excess(self, w: torch.Tensor) -> float:
+            return float((w[0] - 3) ** 2)
 
     everybody, some = tuple(range(10)), (1, 2, 3, 5)
-    records, *_ = run([everybody, everybody, some], filter=keep(2, 3, 5), objective=F)
+    records, *_ = run([everybody, everybody, some], filter=keep(2, 3, 5), problem=Quadratic())
     # v = 4.5 and z = 10 / 3: (4.5 - 3)^2 - (1 / 3)^2.
     assert records[0].metrics == {"filtering_gap": pytest.approx(2.25 - 1 / 9)}
     assert records[1].metrics == {}, "no filter round"
     assert records[2].did_filter and records[2].metrics == {}, "somebody did not train"
-    (nobody,), *_ = run([everybody], filter=keep(), objective=F)
+    (nobody,), *_ = run([everybody], filter=keep(), problem=Quadratic())
     assert nobody.metrics == {}, "there is no z"
-    (refused,), *_ = run([everybody], filter=keep(2), objective=F, clients=Scripted(failing={1: "no"}))
+    (refused,), *_ = run([everybody], filter=keep(2), problem=Quadratic(), clients=Scripted(failing={1: "no"}))
     assert refused.metrics == {}
 
 
-class Stubborn:
-    """A surrogate that cost four inferences, and sees nothing but the number of clients."""
+class NumberOfClients:
+    """A surrogate that needs four inferences; its reward is the number of clients."""
 
     evaluations = 4
 
@@ -275,15 +299,22 @@ class Stubborn:
         return True
 
 
-def test_a_surrogate_is_what_the_filter_goes_by_and_the_record_has_both_rewards() -> None:
-    (record,), *_ = run([(1, 2, 3, 4)], filter=FILTERS["opt"](), surrogate=Stubborn)
+def test_a_filter_maximises_the_surrogate_and_the_record_has_both_rewards() -> None:
+    (record,), *_ = run([(1, 2, 3, 4)], filter=Opt(), by=BySizes)
     assert record.filtered == [1, 2, 3, 4], "the more the better, it thinks"
     assert (record.surrogate_all, record.surrogate_filtered, record.surrogate_selected) == (4.0, 4.0, 2.0)
     assert record.reward_all == record.reward_filtered == 9.5
     assert record.reward_selected == 10 - abs(np.mean(record.selected) - 3)
     assert record.evaluations == 4, "what only the record wants is not the filter's cost"
-    (plain,), *_ = run([(1, 2, 3, 4)], filter=FILTERS["dgf"]())
+    (plain,), *_ = run([(1, 2, 3, 4)], filter=DGF())
     assert plain.surrogate_all is plain.surrogate_filtered is plain.surrogate_selected is None
+
+
+class BySizes(ByModels):
+    """Uses the surrogate above instead of an ensemble."""
+
+    def surrogate(self, weights: Any, w_t: Weights) -> Any:
+        return NumberOfClients(weights, w_t)
 
 
 def runners(*sets: tuple[int, ...]) -> Callable[..., Filtering]:
@@ -307,18 +338,18 @@ def runners(*sets: tuple[int, ...]) -> Callable[..., Filtering]:
 def test_verification_takes_the_best_by_the_true_reward(
     found: list[tuple[int, ...]], verify: int, filtered: list[int], evaluations: int, notes: list[str]
 ) -> None:
-    (record,), *_ = run([(1, 2, 4, 5)], filter=runners(*found), surrogate=Stubborn, verify=verify)
+    (record,), *_ = run([(1, 2, 4, 5)], filter=runners(*found), by=BySizes, verify=verify)
     assert (record.filtered, record.evaluations, record.notes) == (filtered, evaluations, notes)
 
 
-def test_without_any_update_there_is_nothing_to_verify() -> None:
+def test_without_updates_nothing_is_verified() -> None:
     silent = Scripted(failing={1: "no", 2: "no"})
-    (record,), *_ = run([(1, 2)], filter=FILTERS["dgf"](), surrogate=Stubborn, verify=2, clients=silent)
+    (record,), *_ = run([(1, 2)], filter=DGF(), by=BySizes, verify=2, clients=silent)
     assert record.filtered == [] and record.evaluations == 0 and record.surrogate_all is None
-    assert record.notes == ["every update was refused: the model stays as it was"]
+    assert record.notes == ["every update was refused; the model is unchanged"]
 
 
-def test_power_of_choice_chooses_the_highest_losses_of_those_who_answer() -> None:
+def test_power_of_choice_selects_the_highest_losses_of_clients_that_reply() -> None:
     (record,), _, clients = run([(0, 1, 2, 3)], selection=PowerOfChoice())
     assert record.selected == [2, 3] and record.refused == {0: "asleep"}
     assert clients.splits == ["validation"]
@@ -331,17 +362,15 @@ class Silent(Scripted):
         return {k: Failure("asleep") for k in ids}
 
 
-@pytest.mark.parametrize("chi", [None, FILTERS["keep-all"]()])
-def test_where_nobody_answers_nobody_is_selected_and_the_record_says_why(chi) -> None:
+@pytest.mark.parametrize("chi", [None, KeepAll()])
+def test_without_replies_no_client_is_selected_and_the_record_has_the_reason(chi) -> None:
     (record,), state, _ = run([(1, 2, 3)], selection=PowerOfChoice(), filter=chi, clients=Silent())
-    assert record.notes == ["nobody could be selected: the model stays as it was"]
+    assert record.notes == ["no client was selected; the model is unchanged"]
     assert state.w.vector.item() == 100
 
 
-def test_ids_of_any_kind_of_integer_end_up_in_the_record_as_numbers() -> None:
-    (record,), *_ = run(
-        [(1, 2, 3)], filter=lambda clients, R, rng: FILTERS["dgf"]()(list(rng.permutation(clients)), R, rng)
-    )
+def test_ids_of_any_integer_type_are_recorded_as_numbers() -> None:
+    (record,), *_ = run([(1, 2, 3)], filter=lambda clients, R, rng: DGF()(list(rng.permutation(clients)), R, rng))
     assert json.loads(json.dumps(record.table()))["filtered"] == record.filtered
     assert all(type(step["client"]) is int for step in record.trace)
 
@@ -350,12 +379,12 @@ def test_divfl_leaves_out_broken_gradients() -> None:
     (record,), *_ = run([(0, 1, 2, 5, 9)], selection=DivFL())
     assert not {0, 5} & set(record.selected)
     assert record.refused == {
-        0: "its gradient has a value that is not finite",
-        5: "its gradient has shape (2,) instead of (1,)",
+        0: "the gradient has a value that is not finite",
+        5: "the gradient has shape (2,) instead of (1,)",
     }
 
 
-def test_latest_updates_are_remembered_for_who_goes_by_them() -> None:
+def test_latest_updates_are_remembered_for_selections_that_need_them() -> None:
     _, state, _ = run([(1, 2, 3)], selection=DivFL(of="updates"))
     assert {k: v.item() for k, v in state.latest.items()} == {k: k - 100 for k in state.latest}
     assert len(state.latest) == 2
@@ -377,7 +406,7 @@ class Opinionated(Scripted):
 
 def test_a_variable_judge_is_one_random_client_and_its_messages_are_counted() -> None:
     w = LAYOUT.num_bytes
-    records, _, clients = run([(1, 2, 3, 4)] * 12, filter=FILTERS["dgf"](), h=1, judge=variable, clients=Opinionated())
+    records, _, clients = run([(1, 2, 3, 4)] * 12, filter=DGF(), h=1, judge=Variable(0), clients=Opinionated())
     for record in records:
         (k,) = record.judges
         assert k in record.available
@@ -388,13 +417,13 @@ def test_a_variable_judge_is_one_random_client_and_its_messages_are_counted() ->
     assert set(clients.splits) == {"validation"}
 
 
-def test_with_a_judge_nothing_is_asked_for_the_record_alone() -> None:
-    (record,), _, clients = run([(1, 2, 3)], filter=FILTERS["keep-all"](), judge=variable, clients=Opinionated())
+def test_no_message_is_sent_for_the_record_alone() -> None:
+    (record,), _, clients = run([(1, 2, 3)], filter=KeepAll(), judge=Variable(0), clients=Opinionated())
     assert record.reward_all is None and not clients.asked
 
 
-def test_the_federated_judge_weighs_everybody_by_their_examples() -> None:
-    (record,), _, clients = run([(1, 2, 3, 9)], filter=FILTERS["dgf"](), judge=federated, clients=Opinionated())
+def test_the_federated_judge_weights_clients_by_their_examples() -> None:
+    (record,), _, clients = run([(1, 2, 3, 9)], filter=DGF(), judge=Federated(0), clients=Opinionated())
     # All four average to 3.75; of those who answer, k = 1, 2, 3 have 10, 20, 30 examples.
     expected = (10 * 2.75 + 20 * 1.75 + 30 * 0.75) / 60
     assert record.reward_all == pytest.approx(10 - expected)
@@ -402,11 +431,11 @@ def test_the_federated_judge_weighs_everybody_by_their_examples() -> None:
     assert set(clients.splits) == {"train"} and all(ids == [1, 2, 3, 9] for ids in clients.asked)
 
 
-def test_bytes_are_those_of_the_messages() -> None:
+def test_bytes_by_hand() -> None:
     w = LAYOUT.num_bytes
     (record,), *_ = run([(1, 2, 3, 4)])
     assert (record.downlink_bytes, record.uplink_bytes) == (2 * w, 2 * (w + 16))
-    (record,), *_ = run([(1, 2, 3, 4)], filter=FILTERS["keep-all"]())
+    (record,), *_ = run([(1, 2, 3, 4)], filter=KeepAll())
     assert (record.downlink_bytes, record.uplink_bytes) == (4 * w, 4 * (w + 16))
     (record,), *_ = run([(1, 2, 3, 4)], selection=PowerOfChoice())
     assert (record.downlink_bytes, record.uplink_bytes) == (4 * w + 2 * w, 4 * 8 + 2 * (w + 16))
@@ -431,6 +460,6 @@ def test_bytes_are_those_of_the_messages() -> None:
         ({"filter": lambda clients, reward, rng: Filtering(kept=(1,), runners_up=((99,),))}, "each once"),
     ],
 )
-def test_own_plugins_that_break_the_rules_are_told(changes: dict[str, Any], complaint: str) -> None:
+def test_own_plugins_that_break_the_rules_raise(changes: dict[str, Any], complaint: str) -> None:
     with pytest.raises(PluginError, match=complaint):
         run([(1, 2, 3)], **changes)

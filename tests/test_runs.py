@@ -17,11 +17,10 @@ import torch
 
 import filfl
 from filfl.config import Config
+from filfl.core.server import Past, State
 from filfl.errors import RunError
-from filfl.filtering.when import Past
 from filfl.runs import checkpoint, read_run
 from filfl.runs.files import sha256, to_json, write_whole
-from filfl.server import State
 from filfl.weights import Weights
 
 RUN = """

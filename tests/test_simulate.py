@@ -17,7 +17,8 @@ import filfl
 from filfl.config import Config
 from filfl.data.partition import PARTITIONS
 from filfl.errors import PluginError
-from filfl.filtering.when import WHEN
+from filfl.filtering.schedule import WHEN
+from filfl.options import options_of
 from filfl.plugins import KINDS, names
 
 SHAKESPEARE = {"data.name": "shakespeare", "data.most": 6, "model.name": "lstm", "model.hidden": 4, "model.layers": 1}
@@ -221,7 +222,7 @@ CHANGED_WITH: dict[str, dict[str, Any]] = {
 
 
 NOT_IN_RECORDS = {"name", "checkpoint.every", "checkpoint.keep", "execution.device", "execution.memory"}
-NOT_IN_RECORDS |= {"execution.mode", "execution.half", "execution.workers"}
+NOT_IN_RECORDS |= {"execution.mode", "execution.workers"}
 """Keys that do not change the records of a run."""
 TESTED_ELSEWHERE = {
     *("data.name", "model.name", "availability.name", "training.schedule"),  # by other tests of this file
@@ -230,7 +231,7 @@ TESTED_ELSEWHERE = {
     *("data.dataset", "data.subset", "data.by", "data.partitioner", "data.arguments", "data.x", "data.y"),
     *("data.split", "data.test_split"),  # by the tests of each dataset
     *("model.layers", "model.embedding", "model.tokens", "model.channels", "model.width", "model.blocks"),
-    "aggregation.strategy",  # by the tests on Flower
+    "filter.restarts",  # by the laws of the local search
 }
 
 
@@ -263,9 +264,14 @@ def test_no_key_is_forgotten() -> None:
     keys = set()
     for section in fields(config := Config()):
         options = getattr(config, section.name)
-        keys |= {f"{section.name}.{f.name}" for f in fields(options)} if is_dataclass(options) else {section.name}
-    for name, registry in REGISTRIES.items():
-        keys |= {f"{name}.{f.name}" for plugin in registry.values() for f in fields(plugin)} | {f"{name}.name"}
+        keys |= (
+            {f"{section.name}.{name}" for name in options_of(type(options))}
+            if is_dataclass(options)
+            else {section.name}
+        )
+    for section_name, kind in KINDS.items():
+        keys |= {f"{section_name}.{name}" for plugin in kind.registry.values() for name in options_of(plugin)}
+        keys.add(f"{section_name}.name")
     assert {"filter.cap", "filter.path", "selection.d"} <= keys, "also keys that are None by default"
     assert keys == EVERY_KEY.keys() | NOT_IN_RECORDS | TESTED_ELSEWHERE
 
@@ -280,9 +286,12 @@ def test_the_federated_objective_needs_no_data_of_the_server(blobs: filfl.Federa
         assert result.summary["final_accuracy"] > 0.5
 
 
-def test_losses_are_asked_on_validation_data_where_there_is_any() -> None:
+def test_losses_are_measured_on_validation_data_if_there_is_any() -> None:
+    from filfl.algorithms.fedavg import FedAvg
     from filfl.evaluation import cross_entropy, mean_loss
-    from filfl.simulation.serial import SerialClients
+    from filfl.sections import Training
+    from filfl.simulation.executors.serial import SerialClients
+    from filfl.simulation.local_training import LocalTraining
     from filfl.weights import FlatModel
 
     rng = np.random.default_rng(0)
@@ -290,7 +299,7 @@ def test_losses_are_asked_on_validation_data_where_there_is_any() -> None:
         rng.normal(size=(24, 4)), rng.integers(3, size=24), [0] * 20 + [1] * 4, validation=0.2
     )
     model = FlatModel(nn.Linear(4, 3), torch.device("cpu"))
-    clients = SerialClients(data, model, cross_entropy)
+    clients = SerialClients(data, model, cross_entropy, LocalTraining(0, FedAvg(), Training()))
     assert data.offsets[2] == data.train_ends[1], "client 1 has too few samples to put any aside"
     for k, (start, stop) in {0: (data.train_ends[0], data.offsets[1]), 1: (data.offsets[1], data.offsets[2])}.items():
         part = clients.samples.part(start, stop)
@@ -300,9 +309,10 @@ def test_losses_are_asked_on_validation_data_where_there_is_any() -> None:
 
 def test_dropout_differs_between_clients_and_rounds() -> None:
     from filfl.algorithms.fedavg import FedAvg
-    from filfl.clients import Job
     from filfl.evaluation import cross_entropy
-    from filfl.simulation.serial import SerialClients
+    from filfl.sections import Training
+    from filfl.simulation.executors.serial import SerialClients
+    from filfl.simulation.local_training import LocalTraining
     from filfl.weights import FlatModel
 
     # Two clients with the same samples and one batch: only dropout can make them differ.
@@ -312,10 +322,11 @@ def test_dropout_differs_between_clients_and_rounds() -> None:
     )
     model = FlatModel(nn.Sequential(nn.Dropout(0.5), nn.Linear(6, 2)), torch.device("cpu"))
     start = model.weights()
-    clients = SerialClients(data, model, cross_entropy)
+    training = LocalTraining(0, FedAvg(), Training(epochs=1, batch=8, lr=0.1))
+    clients = SerialClients(data, model, cross_entropy, training)
 
     def trained(k: int, t: int) -> torch.Tensor:
-        return clients.train([k], start, Job(0, t, FedAvg(), 1, None, 8, 0.1))[k].weights.vector
+        return clients.train(t, [k], start)[k].weights.vector
 
     assert torch.equal(trained(0, 1), trained(0, 1))
     assert not torch.allclose(trained(0, 1), trained(1, 1))

@@ -10,22 +10,23 @@ import torch
 
 import filfl
 from filfl.algorithms.fedavg import FedAvg
-from filfl.clients import Job
 from filfl.errors import RunError
 from filfl.evaluation import cross_entropy
-from filfl.simulation.serial import SerialClients
-from filfl.simulation.spill import SpillingClients
+from filfl.sections import Training
+from filfl.simulation.executors.serial import SerialClients
+from filfl.simulation.local_training import LocalTraining
+from filfl.simulation.wrappers.spill import SpillingClients
 from filfl.weights import FlatModel, Weights
 from replay import replay
 
-JOB = Job(seed=1, round=1, algorithm=FedAvg(), epochs=1, steps=None, batch=8, lr=0.1)
+TRAINING = LocalTraining(1, FedAvg(), Training(epochs=1, batch=8, lr=0.1))
 
 
 @pytest.fixture
 def serial(blobs: filfl.FederatedData) -> tuple[SerialClients, FlatModel, Weights]:
     torch.manual_seed(0)
     model = FlatModel(torch.nn.Linear(4, 3), torch.device("cpu"))  # 15 weights, 60 bytes
-    return SerialClients(blobs, model, cross_entropy), model, model.weights()
+    return SerialClients(blobs, model, cross_entropy, TRAINING), model, model.weights()
 
 
 def temporary_files() -> int:
@@ -39,7 +40,7 @@ def test_weights_in_a_file_are_the_same_weights(serial: tuple[SerialClients, Fla
     before = temporary_files()
     spilling = SpillingClients(clients, model.layout, 60 * fit)
     ids = [7, 2, 5, 0, 8]
-    expected, got = clients.train(ids, w, JOB), spilling.train(ids, w, JOB)
+    expected, got = clients.train(1, ids, w), spilling.train(1, ids, w)
     assert list(got) == ids
     for k in ids:
         assert torch.equal(got[k].weights.vector, expected[k].weights.vector)
@@ -54,7 +55,7 @@ def test_weights_in_a_file_are_the_same_weights(serial: tuple[SerialClients, Fla
 
 def test_what_fits_stays_in_memory(serial: tuple[SerialClients, FlatModel, Weights]) -> None:
     clients, model, w = serial
-    got = SpillingClients(clients, model.layout, 60 * 5).train([7, 2, 5, 0, 8], w, JOB)
+    got = SpillingClients(clients, model.layout, 60 * 5).train(1, [7, 2, 5, 0, 8], w)
     assert all(update.weights.vector.dtype == torch.float32 for update in got.values())
 
 
@@ -78,4 +79,4 @@ def test_no_room_for_the_file_is_said(
 
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(RunError, match=r"0\.0 GB for the trained weights of 3 clients cannot be had in .*TMPDIR"):
-        SpillingClients(clients, model.layout, 60).train(range(3), w, JOB)
+        SpillingClients(clients, model.layout, 60).train(1, range(3), w)

@@ -15,17 +15,21 @@ import filfl
 from filfl import FederatedData
 from filfl.algorithms.fedavg import FedAvg
 from filfl.algorithms.fedprox import FedProx
-from filfl.clients import Failure, Job, Update
+from filfl.core.clients import Failure, Update
 from filfl.evaluation import cross_entropy
-from filfl.simulation import batched
-from filfl.simulation.serial import SerialClients
-from filfl.simulation.trial import why_not_batched
-from filfl.simulation.vectorized import VectorizedClients
+from filfl.sections import Training
+from filfl.simulation.executors import batched
+from filfl.simulation.executors.serial import SerialClients
+from filfl.simulation.executors.trial import why_not_batched
+from filfl.simulation.executors.vectorized import VectorizedClients
+from filfl.simulation.local_training import LocalTraining
 from filfl.weights import FlatModel
 from replay import replay
 
 CPU = torch.device("cpu")
-JOB = Job(seed=1, round=2, algorithm=FedAvg(), epochs=2, steps=None, batch=4, lr=0.1)
+TRAINING = LocalTraining(1, FedAvg(), Training(epochs=2, batch=4, lr=0.1))
+T = 2
+"""The round in which clients train here."""
 
 
 def ragged(sizes: list[int], features: int = 5) -> FederatedData:
@@ -67,9 +71,12 @@ def close(one: Update | Failure, other: Update | Failure) -> bool:
     return torch.allclose(one.weights.vector, other.weights.vector, atol=1e-5)
 
 
-def both(data: FederatedData, make: Callable[[], nn.Module], threads: int = 2) -> tuple:
+def both(
+    data: FederatedData, make: Callable[[], nn.Module], threads: int = 2, training: LocalTraining = TRAINING
+) -> tuple:
     model = FlatModel(make(), CPU)
-    return SerialClients(data, model, cross_entropy), VectorizedClients(data, model, cross_entropy, threads), model
+    serial = SerialClients(data, model, cross_entropy, training)
+    return serial, VectorizedClients(data, model, cross_entropy, training, threads), model
 
 
 @settings(max_examples=settings.default.max_examples // 8)
@@ -82,13 +89,15 @@ def both(data: FederatedData, make: Callable[[], nn.Module], threads: int = 2) -
     st.sampled_from([0.0, 0.1]),
     st.sampled_from([mlp, TiedAndFrozen]),
 )
-def test_every_client_trains_as_if_it_were_alone(sizes, batch, length, algorithm, momentum, weight_decay, make) -> None:
+def test_every_client_trains_as_in_the_serial_executor(
+    sizes, batch, length, algorithm, momentum, weight_decay, make
+) -> None:
     data = ragged(sizes)
-    job = replace(JOB, batch=batch, algorithm=algorithm, momentum=momentum, weight_decay=weight_decay, **length)
-    serial, vectorized, model = both(data, make)
+    options = Training(batch=batch, lr=0.1, momentum=momentum, weight_decay=weight_decay, **length)
+    serial, vectorized, model = both(data, make, training=LocalTraining(1, algorithm, options))
     ids = list(range(len(sizes)))[::-1]
     w = model.weights()
-    alone, together = serial.train(ids, w, job), vectorized.train(ids, w, job)
+    alone, together = serial.train(T, ids, w), vectorized.train(T, ids, w)
     vectorized.close()
     assert list(together) == ids
     assert all(close(alone[k], together[k]) for k in ids)
@@ -100,16 +109,15 @@ def test_a_step_by_hand() -> None:
     data = FederatedData.from_arrays(x, y, [0, 0, 1], test=(x, y), filtering=(x, y), validation=0.0)
     model = FlatModel(nn.Linear(1, 1, bias=False), CPU)
     model.vector.zero_()
-    vectorized = VectorizedClients(data, model, functional.mse_loss, threads=1)
-    job = replace(JOB, epochs=1, batch=2, lr=0.5)
-    answers = vectorized.train([0, 1], model.weights(), job)
-    # Client 1 has one sample: the other place in its batch counts nothing. Its gradient is -2 * 2 * 1 = -4.
-    assert [float(answers[k].weights.vector) for k in (0, 1)] == [1.0, 2.0]
-    assert [answers[k].train_loss for k in (0, 1)] == [2.0, 1.0]
+    training = LocalTraining(1, FedAvg(), Training(epochs=1, batch=2, lr=0.5))
+    updates = VectorizedClients(data, model, functional.mse_loss, training, threads=1).train(T, [0, 1], model.weights())
+    # Client 1 has one sample: the padding of its batch counts nothing. Its gradient is -2 * 2 * 1 = -4.
+    assert [float(updates[k].weights.vector) for k in (0, 1)] == [1.0, 2.0]
+    assert [updates[k].train_loss for k in (0, 1)] == [2.0, 1.0]
 
 
 @pytest.mark.parametrize("make", [mlp, TiedAndFrozen])
-def test_losses_and_gradients_are_those_of_the_clients_alone(make: Callable[[], nn.Module]) -> None:
+def test_losses_and_gradients_equal_those_of_the_serial_executor(make: Callable[[], nn.Module]) -> None:
     data = ragged([3, 250, 17, 1, 9, 40, 30, 20, 10, 110])
     serial, vectorized, model = both(data, make)
     ids, w = [4, 1, 3, 0, 9, 8, 7, 6, 5], model.weights()
@@ -123,14 +131,14 @@ def test_losses_and_gradients_are_those_of_the_clients_alone(make: Callable[[], 
     assert all(torch.allclose(alone[k], together[k], atol=1e-6) for k in ids)
 
 
-def test_neither_tracing_nor_threads_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tracing_and_threads_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     data = ragged([20, 31, 8, 9, 10, 5, 40, 3, 12, 30, 22])
     results = []
     for trace_after, threads in ((10**9, 1), (0, 1), (0, 3), (5, 2)):
         monkeypatch.setattr(batched, "TRACE_AFTER", trace_after)
-        _, vectorized, model = both(data, mlp, threads)
-        job = replace(JOB, momentum=0.5, weight_decay=0.01, algorithm=FedProx(mu=0.1))
-        results.append(vectorized.train(range(11), model.weights(), job))
+        options = Training(epochs=2, batch=4, lr=0.1, momentum=0.5, weight_decay=0.01)
+        _, vectorized, model = both(data, mlp, threads, LocalTraining(1, FedProx(mu=0.1), options))
+        results.append(vectorized.train(T, range(11), model.weights()))
         vectorized.close()
     for other in results[1:]:
         for k, update in results[0].items():
@@ -144,18 +152,18 @@ def test_bytes_become_inputs_in_the_batch() -> None:
     data = FederatedData.from_arrays(x, y, np.arange(60) % 7, scale=1 / 128, shift=-1.0)
     serial, vectorized, model = both(data, mlp)
     w = model.weights()
-    alone, together = serial.train(range(7), w, JOB), vectorized.train(range(7), w, JOB)
+    alone, together = serial.train(T, range(7), w), vectorized.train(T, range(7), w)
     vectorized.close()
     assert all(close(alone[k], together[k]) for k in range(7))
 
 
-def test_who_cannot_train_answers_for_itself_alone() -> None:
+def test_a_client_that_cannot_train_fails_alone() -> None:
     data = ragged([6, 6, 6])
     bad = data.y.copy()
     bad[data.offsets[1]] = 7  # no such class: cross-entropy raises for the whole batch
     serial, vectorized, model = both(replace(data, y=bad), mlp)
     w = model.weights()
-    alone, together = serial.train(range(3), w, JOB), vectorized.train(range(3), w, JOB)
+    alone, together = serial.train(T, range(3), w), vectorized.train(T, range(3), w)
     vectorized.close()
     assert isinstance(together[1], Failure) and "raised" in together[1].reason
     assert all(close(alone[k], together[k]) for k in (0, 2))
@@ -186,16 +194,16 @@ def weighted(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 
 CANNOT = {
-    "BatchNorm takes its statistics": (lambda: nn.Sequential(nn.Linear(5, 3), nn.BatchNorm1d(3)), cross_entropy),
+    "BatchNorm computes its statistics": (lambda: nn.Sequential(nn.Linear(5, 3), nn.BatchNorm1d(3)), cross_entropy),
     "it draws random numbers": (lambda: nn.Sequential(nn.Linear(5, 3), nn.Dropout(0.5)), cross_entropy),
-    "its course depends on the data": (Branching, cross_entropy),
+    "its control flow depends on the data": (Branching, cross_entropy),
     "torch has no batched form of aten::mkldnn_rnn_layer": (Recurrent, cross_entropy),
-    "it comes to other weights": (mlp, weighted),
+    "training gives other weights": (mlp, weighted),
 }
 
 
 @pytest.mark.parametrize("reason", CANNOT)
-def test_what_cannot_be_batched_says_why_and_runs_one_by_one(reason: str) -> None:
+def test_models_that_cannot_be_batched_fall_back_to_serial_with_the_reason(reason: str) -> None:
     make, loss = CANNOT[reason]
     data = ragged([20, 30, 40, 50])
     said: list[str] = []
@@ -207,11 +215,11 @@ def test_what_cannot_be_batched_says_why_and_runs_one_by_one(reason: str) -> Non
 
     one_by_one, fallen_back = run("serial"), run("vectorized")
     assert [reason in text for text in said] == [True]
-    assert said[0].startswith('execution.mode = "vectorized" cannot be used here: ')
+    assert said[0].startswith('execution.mode = "vectorized" is not available (')
     assert one_by_one.records == fallen_back.records
 
 
-def test_what_can_be_batched_has_no_reason_against_it() -> None:
+def test_models_that_can_be_batched() -> None:
     data = ragged([20, 3])
     for make in (
         mlp,
@@ -220,7 +228,7 @@ def test_what_can_be_batched_has_no_reason_against_it() -> None:
     ):
         model = FlatModel(make(), CPU)
         before = model.weights()
-        assert why_not_batched(data, model, cross_entropy, JOB) is None
+        assert why_not_batched(data, model, cross_entropy, TRAINING) is None
         assert torch.equal(model.weights().vector, before.vector), "the trial leaves no trace"
 
 

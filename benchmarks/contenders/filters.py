@@ -64,7 +64,7 @@ def naive_dgf(made: "Problem", loader_workers: int) -> dict[str, Any]:
 
     module = _with_torch_pooling(made.net.module)
     states = {k: _state_dict(made, row) for k, row in enumerate(made.stack)}
-    data = TensorDataset(made.V.x, made.V.y)
+    data = TensorDataset(made.V.samples.x, made.V.samples.y)
     evaluations = 0
 
     def average(clients: list[int]) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def main() -> None:
             steps += clients * workload.epochs * -(-workload.num_samples // workload.batch)
             seen += clients * workload.epochs * workload.num_samples
         simulation.net.load(simulation.state.w)
-        executor = type(simulation.fl.clients).__name__
+        executor = type(simulation.server.clients).__name__
         turns.stop(steps=steps, seen=seen, loss=probe_loss(workload, simulation.net.module), executor=executor)
 
 

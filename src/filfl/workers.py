@@ -16,8 +16,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from filfl.cores import num_cores
 from filfl.errors import RunError
+from filfl.system import num_cores
 
 if TYPE_CHECKING:  # the parent does not need torch
     from filfl.config import Config

@@ -15,7 +15,7 @@ from torch import nn
 
 from federation import MemoryGrid
 from filfl.flower import FilFL, FilteringSet, add_queries, keep_weights
-from filfl.flower.keeping import NO_V
+from filfl.flower.logit_messages import NO_V
 from filfl.runs import read_run
 
 pytestmark = pytest.mark.usefixtures("single_thread")
@@ -111,7 +111,7 @@ def test_a_node_that_lost_V_is_sent_it_and_the_model_again(tmp_path: Path) -> No
     assert_equal(grid, run(grid, tmp_path / "run", BY_LOGITS, callbacks=[restart]))
 
 
-def test_what_is_refused_was_sent_all_the_same(tmp_path: Path) -> None:
+def test_refused_replies_count_their_bytes(tmp_path: Path) -> None:
     models = WeighingGrid(federation(plain_app(new_net)).nodes)
     records = run(models, tmp_path / "models", BY_LOGITS)
     assert len(records[0]["refused"]) == len(models.nodes), "none of these apps has the mod"
@@ -119,7 +119,7 @@ def test_what_is_refused_was_sent_all_the_same(tmp_path: Path) -> None:
     grid = weighing_grid()
 
     def always(reply: Message) -> Message:
-        return Message(RecordDict({"filfl": ConfigRecord({"says": NO_V})}), reply_to=asked[-1])
+        return Message(RecordDict({"filfl": ConfigRecord({"reason": NO_V})}), reply_to=asked[-1])
 
     asked: list[Message] = []
     answer = grid.nodes[1000].app

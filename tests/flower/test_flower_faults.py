@@ -149,9 +149,9 @@ def test_a_node_that_suddenly_has_many_more_examples_is_refused() -> None:
     rounds = iter([20, 20, 5000])
     grid.nodes[1000].tamper = lambda reply: altered(**{"num-examples": next(rounds)})(reply)
     _, records = run(grid)
-    assert records[2]["refused"] == {"0": "it claims 5,000 examples, and said 20 at first"}
+    assert records[2]["refused"] == {"0": "it claims 5,000 examples, but reported 20 at first"}
     assert not records[1]["refused"]
-    _, records = run(federation(), most_examples=40)
+    _, records = run(federation(), max_examples=40)
     assert set(records[0]["refused"]) == {"3", "4", "5"}
 
 
@@ -169,8 +169,10 @@ def test_a_late_answer_never_enters_a_later_round() -> None:
     without.nodes[1000].connected = False
     expected, _ = run(without)
     np.testing.assert_allclose(numbers(result.arrays), numbers(expected.arrays), rtol=1e-5, atol=1e-7)
-    assert records[0]["refused"] == {"0": "no answer within 30 s"}
-    assert any("an answer from node 1000 was dropped: it answers nothing" in note for note in records[2]["notes"])
+    assert records[0]["refused"] == {"0": "no reply within 30 s"}
+    assert any(
+        "dropped a reply from node 1000: it replies to no current request" in note for note in records[2]["notes"]
+    )
 
 
 def test_an_answer_from_a_node_that_was_not_asked_is_dropped_and_recorded() -> None:
@@ -187,12 +189,12 @@ def test_an_answer_from_a_node_that_was_not_asked_is_dropped_and_recorded() -> N
     grid.nodes[1000].tamper = impostor
     grid.nodes[1017].tamper = twice
     _, records = run(grid)
-    assert records[0]["notes"] == ["an answer from node 4711 was dropped: the question was for node 1000"]
-    assert records[0]["refused"] == {"0": "no answer within 30 s"}
-    assert "an answer from node 1017 was dropped: it answers nothing that was asked now" in records[1]["notes"]
+    assert records[0]["notes"] == ["dropped a reply from node 4711: the request was for node 1000"]
+    assert records[0]["refused"] == {"0": "no reply within 30 s"}
+    assert "dropped a reply from node 1017: it replies to no current request" in records[1]["notes"]
 
 
-def test_a_record_does_not_grow_with_what_a_node_says() -> None:
+def test_a_reason_in_a_record_has_limited_length() -> None:
     grid = federation()
     grid.nodes[1000].tamper = altered(lambda arrays: {**arrays, "x" * 10**6: arrays["bias"]})
     _, records = run(grid, rounds=1)
@@ -240,7 +242,7 @@ def test_where_nobody_answers_the_model_stays_and_the_run_goes_on() -> None:
         node.tamper = lambda reply: None
     result, records = run(grid)
     np.testing.assert_array_equal(numbers(result.arrays), numbers(initial()))
-    assert records[0]["notes"] == ["every update was refused: the model stays as it was"]
+    assert records[0]["notes"] == ["every update was refused; the model is unchanged"]
 
 
 def test_a_node_that_cannot_evaluate_is_said() -> None:
@@ -251,4 +253,4 @@ def test_a_node_that_cannot_evaluate_is_said() -> None:
         grid, initial(), num_rounds=2, timeout=5.0
     )
     for t, record in enumerate(records, start=1):
-        assert record["notes"] == [f"client 0 did not evaluate the model of round {t}: no answer within 5 s"]
+        assert record["notes"] == [f"client 0 did not evaluate the model of round {t}: no reply within 5 s"]

@@ -16,7 +16,8 @@ from sites import SITES, blobs, federation, initial, new_net, numbers, plain_app
 from federation import MemoryGrid
 from filfl.errors import ConfigError
 from filfl.flower import FilFL, FilteringSet, keep_weights
-from filfl.flower.keeping import KEPT, LOGITS, NO_WEIGHTS, V
+from filfl.flower.client_logits import KEPT
+from filfl.flower.logit_messages import LOGITS, NO_WEIGHTS, V
 from filfl.runs import read_run
 
 pytestmark = pytest.mark.usefixtures("single_thread")
@@ -82,7 +83,7 @@ def test_smaller_logits_pass_the_check_too(form: dict[str, Any], tmp_path: Path)
 def test_an_app_without_the_line_is_told_so(tmp_path: Path) -> None:
     result = run(federation(), tmp_path / "run", rounds=1)
     refused = read_run(tmp_path / "run").records[0]["refused"]
-    assert len(refused) == SITES and all("needs mods=[filfl.flower.keep_weights" in why for why in refused.values())
+    assert len(refused) == SITES and all("add mods=[filfl.flower.keep_weights" in why for why in refused.values())
     np.testing.assert_array_equal(numbers(result.arrays), numbers(initial()))
 
 
@@ -99,7 +100,7 @@ def test_a_node_that_dies_between_its_two_messages_costs_only_itself(tmp_path: P
     node.tamper = dies
     run(grid, tmp_path / "run", rounds=1, filter="keep-all")
     [record] = read_run(tmp_path / "run").records
-    assert record["refused"] == {str(chosen): "no answer within 30 s"}
+    assert record["refused"] == {str(chosen): "no reply within 30 s"}
     assert len(record["selected"]) == 2 and chosen not in record["selected"]
     assert set(whole["selected"][1:]) <= set(record["selected"])
 
@@ -142,7 +143,7 @@ def lie_in_weights(reply: Message) -> Message:
 
 
 @pytest.mark.parametrize("lie", [lie_in_logits, lie_in_weights])
-def test_who_lied_is_refused_and_replaced(lie: Any, tmp_path: Path) -> None:
+def test_a_false_claim_is_refused_and_replaced(lie: Any, tmp_path: Path) -> None:
     run(federation(keeping_app()), tmp_path / "whole", rounds=1, filter="keep-all")
     liar = read_run(tmp_path / "whole").records[0]["selected"][0]
     grid = federation(keeping_app())
@@ -151,7 +152,7 @@ def test_who_lied_is_refused_and_replaced(lie: Any, tmp_path: Path) -> None:
     for record in read_run(tmp_path / "run").records:
         assert liar not in record["selected"] or not record["did_filter"]
         assert len(record["selected"]) == 2
-        assert all("its weights do not say what it claimed" in why for why in record["refused"].values())
+        assert all("do not match the claimed logits" in why for why in record["refused"].values())
 
 
 @pytest.mark.parametrize(
@@ -199,7 +200,7 @@ def test_a_clock_that_is_wrong_or_a_long_wait_costs_nobody_its_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ahead = (10.0**9 * i for i in itertools.count(2))  # a lifetime between two messages
-    monkeypatch.setattr("filfl.flower.keeping.time", SimpleNamespace(time=lambda: next(ahead)))
+    monkeypatch.setattr("filfl.flower.client_logits.time", SimpleNamespace(time=lambda: next(ahead)))
     run(federation(keeping_app()), tmp_path / "run")
     assert not any(record["refused"] for record in read_run(tmp_path / "run").records)
 
@@ -238,7 +239,9 @@ def test_after_a_restart_of_the_server_V_is_sent_with_the_question(tmp_path: Pat
 
 
 def test_more_likely_classes_than_there_are() -> None:
-    with pytest.raises(ConfigError, match=r"filter.top must be below the classes of the model, which says 3 classes"):
+    with pytest.raises(
+        ConfigError, match=r"filter.top must be below the number of classes of the model, which has 3 classes"
+    ):
         run(federation(keeping_app()), None, {**BY_LOGITS, "filter.top": 3})
 
 

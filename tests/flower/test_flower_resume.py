@@ -16,9 +16,9 @@ from sites import SITES, batches, federation, initial, loss_on_v, new_net, numbe
 from federation import MemoryGrid, Node
 from filfl.errors import RunError
 from filfl.flower import FilFL, add_queries
-from filfl.flower.inner import Inner
+from filfl.flower.node_registry import MAX_CLIENTS, NodeRegistry
 from filfl.flower.records import aggregated, layout_of, to_arrays, to_gradient, to_weights
-from filfl.flower.roster import MOST_CLIENTS, Roster
+from filfl.flower.wrapped_strategy import WrappedStrategy
 from filfl.runs import read_run
 
 pytestmark = pytest.mark.usefixtures("single_thread")
@@ -70,7 +70,7 @@ def test_a_run_that_was_cut_off_ends_as_one_that_was_not(name: str, died_after: 
 
 def test_a_finished_run_is_left_alone(tmp_path: Path) -> None:
     strategy(flower.FedAvg(fraction_evaluate=0.0), tmp_path / "run").start(federation(), initial(), num_rounds=2)
-    with pytest.raises(RunError, match=r"holds a finished run: choose another directory"):
+    with pytest.raises(RunError, match=r"holds a finished run; choose another directory"):
         strategy(flower.FedAvg(fraction_evaluate=0.0), tmp_path / "run").start(federation(), initial(), num_rounds=2)
     with pytest.raises(RunError, match=r"another config \(selection.k: 2 there, 3 here\)"):
         strategy(flower.FedAvg(fraction_evaluate=0.0), tmp_path / "run", k=3).start(
@@ -119,37 +119,37 @@ def test_two_nodes_of_one_partition(tmp_path: Path) -> None:
     )
     record = read_run(tmp_path / "run").records[0]
     assert record["available"] == list(range(SITES))
-    assert record["notes"] == ["node 9999 says that it is partition 2, which is taken: left out"]
+    assert record["notes"] == ["node 9999 is left out: its partition 2 is taken"]
 
 
-def test_a_damaged_list_of_nodes_is_said(tmp_path: Path) -> None:
+def test_a_damaged_node_registry_raises(tmp_path: Path) -> None:
     (tmp_path / "nodes.json").write_text('[{"node_id": 1')
-    with pytest.raises(RunError, match=r"nodes.json is damaged .*: remove it"):
-        Roster(tmp_path / "nodes.json")
+    with pytest.raises(RunError, match=r"nodes.json is damaged .*; remove it"):
+        NodeRegistry(tmp_path / "nodes.json")
 
 
 @given(st.lists(st.integers(0, 2**64 - 1), unique=True, max_size=20), st.data())
-def test_who_is_who(nodes: list[int], data: st.DataObject) -> None:
-    """Numbers are 0, 1, 2, ... in the order of coming, each node's is its own, and a file keeps them."""
-    roster = Roster()
+def test_node_numbering(nodes: list[int], data: st.DataObject) -> None:
+    """Nodes are numbered 0, 1, 2, ... in the order of registration; a number is given again only if its node left."""
+    registry = NodeRegistry()
     for node in nodes:
-        roster.add(node, f"n{node}", 1)
-    assert [roster.client_of(node) for node in nodes] == list(range(len(nodes)))
-    assert all(roster.node_of(roster.client_of(node)) == node for node in nodes)
-    assert not roster.take_place(12345, -1, [], "x") and not roster.take_place(12345, MOST_CLIENTS, [], "x")
+        registry.add(node, f"n{node}", 1)
+    assert [registry.client_of(node) for node in nodes] == list(range(len(nodes)))
+    assert all(registry.node_of(registry.client_of(node)) == node for node in nodes)
+    assert not registry.add_as(-1, 12345, [], "x") and not registry.add_as(MAX_CLIENTS, 12345, [], "x")
     if nodes:
         place = data.draw(st.integers(0, len(nodes) - 1))
         newcomer = max(nodes) + 1
-        assert not roster.take_place(newcomer, place, nodes, "x")
-        assert roster.take_place(newcomer, place, [node for node in nodes if node != nodes[place]], "x")
-        assert roster.client_of(newcomer) == place and not roster.knows(nodes[place])
+        assert not registry.add_as(place, newcomer, nodes, "x")
+        assert registry.add_as(place, newcomer, [node for node in nodes if node != nodes[place]], "x")
+        assert registry.client_of(newcomer) == place and not registry.knows(nodes[place])
 
 
 shapes = st.lists(st.integers(0, 3), max_size=3).map(tuple)
 
 
 @given(st.dictionaries(st.text(min_size=1, max_size=5), st.tuples(shapes, st.booleans()), max_size=5))
-def test_records_and_weights_are_the_same_numbers(made: dict[str, Any]) -> None:
+def test_records_and_weights_have_equal_numbers(made: dict[str, Any]) -> None:
     rng = np.random.default_rng(0)
     values = {"w": rng.normal(size=(2, 3)).astype(np.float32)}
     for name, (shape, integer) in made.items():
@@ -166,34 +166,34 @@ def test_records_and_weights_are_the_same_numbers(made: dict[str, Any]) -> None:
     assert torch.equal(aggregated(mean, layout).integers, weights.integers)
 
 
-def test_a_mean_of_counters_is_rounded_not_cut() -> None:
+def test_a_mean_of_counters_is_rounded() -> None:
     counters = {"w": Array(np.zeros(1, np.float32)), "n": Array(np.array([3, 7]))}
     mean = ArrayRecord({"w": counters["w"], "n": Array(np.array([2.9999999, 7.4]))})
     assert aggregated(mean, layout_of(ArrayRecord(counters))).integers.tolist() == [3, 7]
 
 
-def test_a_gradient_has_zeros_where_nothing_trains() -> None:
+def test_a_gradient_is_zero_for_parameters_that_were_not_sent() -> None:
     layout = layout_of(ArrayRecord({"a": Array(np.zeros(2, np.float32)), "b": Array(np.ones(3, np.float32))}))
     gradient = to_gradient(ArrayRecord({"b": Array(np.array([1, 2, 3], np.float32))}), layout)
     assert gradient.tolist() == [0, 0, 1, 2, 3]
 
 
-def test_what_a_strategy_remembers_goes_into_a_file_and_back() -> None:
+def test_the_memory_of_a_strategy_is_stored_and_restored() -> None:
     adam = flower.FedAdam(fraction_evaluate=0.0)
-    inner = Inner(adam)
-    assert inner.memory() == {}
-    leaf = inner.strategy
+    wrapped = WrappedStrategy(adam)
+    assert wrapped.memory() == {}
+    leaf = wrapped.strategy
     leaf.m_t, leaf.v_t = {"a/b": np.ones(2), "c": np.zeros((1, 1))}, {"a/b": np.arange(2.0), "c": np.ones((1, 1))}
     leaf.eta = 0.25
-    other = Inner(flower.FedAdam(fraction_evaluate=0.0))
-    other.recall(json_and_back(inner.memory()).items())
+    other = WrappedStrategy(flower.FedAdam(fraction_evaluate=0.0))
+    other.restore(json_and_back(wrapped.memory()).items())
     np.testing.assert_equal(other.strategy.m_t, leaf.m_t)
     np.testing.assert_equal(other.strategy.v_t, leaf.v_t)
     assert other.strategy.eta == 0.25
-    momentum = Inner(flower.FedAvgM(fraction_evaluate=0.0))
+    momentum = WrappedStrategy(flower.FedAvgM(fraction_evaluate=0.0))
     momentum.strategy.momentum_vector = [np.full(2, i) for i in range(12)]
-    fresh = Inner(flower.FedAvgM(fraction_evaluate=0.0))
-    fresh.recall(momentum.memory().items())
+    fresh = WrappedStrategy(flower.FedAvgM(fraction_evaluate=0.0))
+    fresh.restore(momentum.memory().items())
     np.testing.assert_equal(fresh.strategy.momentum_vector, momentum.strategy.momentum_vector)
 
 

@@ -235,7 +235,9 @@ def test_arrays_that_do_not_fit_the_filtering_set_are_refused() -> None:
 
 
 def test_too_few_nodes_are_an_error_after_a_while() -> None:
-    with pytest.raises(RunError, match=r"2 nodes are connected after 0\.2 s, and 3 are needed: start more SuperNodes"):
+    with pytest.raises(
+        RunError, match=r"only 2 of the 3 required nodes are connected after 0\.2 s; start more SuperNodes"
+    ):
         FilFL(quiet(), filter="none", k=3, wait=0.2).start(federation(sites=2), initial())
     assert isinstance(
         FilFL(quiet(), filter="none", k=3, min_nodes=1, wait=0.2).start(federation(sites=2), initial()).arrays,
@@ -250,7 +252,7 @@ def test_the_wrapped_strategy_of_the_user_is_left_as_it_was() -> None:
 
 
 def test_a_grid_proxy_shows_only_the_chosen() -> None:
-    from filfl.flower.inner import _only
+    from filfl.flower.wrapped_strategy import _only
 
     grid = federation()
     assert isinstance(grid, MemoryGrid) and list(_only([1017], grid).get_node_ids()) == [1017]

@@ -93,6 +93,9 @@ def digest(directory: Path) -> str:
     for line in (directory / "rounds.jsonl").read_text().splitlines():
         record = json.loads(line)
         record["notes"], record["refused"] = len(record["notes"]), sorted(record["refused"])
+        if record["test_loss"] is not None:  # Flower sums the clients' metrics in an order that differs between runs
+            record["test_loss"] = float(f"{record['test_loss']:.9g}")
+            record["metrics"] = {name: float(f"{value:.9g}") for name, value in record["metrics"].items()}
         found.update(json.dumps(record, sort_keys=True).encode())
     if (directory / "clients.csv").exists():
         found.update((directory / "clients.csv").read_bytes())

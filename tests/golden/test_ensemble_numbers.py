@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from filfl.evaluation import cross_entropy, mean_squared_error
-from filfl.simulation.rewards import EnsembleReward
+from filfl.filtering.rewards import EnsembleReward
 
 # Two samples, two classes; the first sample is of class 0, the second of class 1. Written as the odds that a client
 # gives to class 0, outputs are (log odds, 0).

@@ -1,4 +1,4 @@
-"""What must always hold of the ensemble reward, and of whole runs that filter by it."""
+"""Laws of the ensemble reward, and of whole runs that filter by it."""
 
 from itertools import combinations
 from typing import Any
@@ -12,9 +12,10 @@ from torch import nn
 
 import filfl
 from filfl.evaluation import Samples, cross_entropy
-from filfl.sections import FilterOptions
-from filfl.simulation.inference import Inference
-from filfl.simulation.rewards import make_reward, make_surrogate
+from filfl.filtering import KeepAll
+from filfl.filtering.by_models import ByModels
+from filfl.filtering.filtering_set import FilteringSet
+from filfl.filtering.judges import OnServer
 from filfl.weights import FlatModel
 
 ENSEMBLE = {"filter.name": "local-search", "filter.reward": "ensemble", "filter.verify": 3}
@@ -25,25 +26,21 @@ def test_for_a_linear_model_the_ensemble_reward_is_the_reward(seed: int, empty: 
     rng = np.random.default_rng(seed)
     net = FlatModel(nn.Linear(3, 4), torch.device("cpu"))
     y = torch.tensor(rng.integers(4, size=m))
-    V = Samples(torch.tensor(rng.normal(size=(m, 3)), dtype=torch.float32), y, torch.tensor(1.0), torch.tensor(0.0))
+    x = torch.tensor(rng.normal(size=(m, 3)), dtype=torch.float32)
+    V = FilteringSet.of(net, Samples(x, y, torch.tensor(1.0), torch.tensor(0.0)), cross_entropy)
     trained = {k: torch.tensor(rng.normal(size=16) * 2, dtype=torch.float32) for k in range(4)}
-    options = FilterOptions(reward="ensemble", empty=empty)
-    R = make_reward(options, Inference(net), V, cross_entropy)(trained, net.weights(), None)
-    ensemble = make_surrogate(options, Inference(net), V, cross_entropy)(trained, net.weights())
+    w_t = net.weights()
+    filter_round = ByModels(0, KeepAll(), OnServer(V), ensemble=V, empty_is_global=empty == "global")
+    R = V.judgement(w_t).reward(trained, w_t, empty == "global")
+    ensemble = filter_round.surrogate(trained, w_t)
     for size in range(5):
         for subset in map(frozenset, combinations(trained, size)):
             assert ensemble(subset) == pytest.approx(R(subset), abs=1e-4)
     assert ensemble.evaluations == 4 + (empty == "global")
 
 
-def test_without_a_surrogate_nothing_stands_in_for_the_reward() -> None:
-    net = FlatModel(nn.Linear(3, 4), torch.device("cpu"))
-    V = Samples(torch.zeros(1, 3), torch.zeros(1, dtype=torch.int64), torch.tensor(1.0), torch.tensor(0.0))
-    assert make_surrogate(FilterOptions(), Inference(net), V, cross_entropy) is None
-
-
 @pytest.mark.parametrize("name", ["dgf", "rgf", "local-search"])
-def test_for_a_linear_model_a_whole_run_records_the_same_rewards_twice(small: dict[str, Any], name: str) -> None:
+def test_for_a_linear_model_a_run_records_equal_rewards_and_surrogates(small: dict[str, Any], name: str) -> None:
     del small["model.hidden"]
     result = filfl.simulate({**small, "model.name": "logistic", "filter.name": name, "filter.reward": "ensemble"})
     filtered = [record for record in result.records if record["did_filter"]]
@@ -55,7 +52,7 @@ def test_for_a_linear_model_a_whole_run_records_the_same_rewards_twice(small: di
 
 
 def test_a_verified_filter_is_never_worse_than_keeping_all(small: dict[str, Any]) -> None:
-    # So large a step that the surrogate goes wrong.
+    # A step size so large that the surrogate is wrong.
     config = {**small, **ENSEMBLE, "rounds": 12, "filter.period": 1, "training.lr": 2.0, "training.epochs": 5}
     result = filfl.simulate({**config, "data.noisy": 0.3})
     assert all(record["reward_filtered"] >= record["reward_all"] for record in result.records)

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from test_greedy_laws import SetFunction, orders, set_functions
 
 from filfl.filtering import local_search, opt
+from filfl.filtering.by_models import best_verified
 from filfl.filtering.local_search import RUNNERS_UP, LocalSearch
-from filfl.filtering.verify import verified
 
 some = orders.filter(bool)
 restarts = st.integers(0, 4)
@@ -125,7 +125,7 @@ def test_verification_returns_the_first_best_of_the_sets_it_evaluates(
     R: SetFunction, clients: list[int], sets: list[frozenset[int]], most: int
 ) -> None:
     asked: list[frozenset[int]] = []
-    best = verified(sets, clients, lambda S: (asked.append(S), R(S))[1], most)
+    best = best_verified(sets, clients, lambda S: (asked.append(S), R(S))[1], most)
     assert asked == [*sets[:most], frozenset(clients)]
     assert R(best) == max(R(S) for S in asked)
     assert all(R(S) < R(best) for S in asked[: asked.index(best)])

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from filfl.filtering import Filtering, dgf, opt, rgf
-from filfl.filtering.reward import AverageReward
+from filfl.filtering.rewards import AverageReward
 
 subsets = st.lists(st.frozensets(st.integers(0, 5), min_size=1), min_size=1, max_size=30)
 
@@ -172,5 +172,5 @@ def test_no_torch_is_imported_by_the_filters() -> None:
     import subprocess
     import sys
 
-    code = "import sys, filfl.filtering, filfl.filtering.reward; sys.exit('torch' in sys.modules)"
+    code = "import sys, filfl.filtering, filfl.filtering.rewards; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,8 +1,7 @@
 """From updates to the next global model. A new aggregation is one file here and one line below."""
 
-from filfl.aggregation.base import Admitted, Aggregation, ServerState
+from filfl.aggregation.base import Admitted, Aggregation, Memory
 from filfl.aggregation.by_examples import ByExamples
-from filfl.aggregation.guard import guard, guard_logits
 from filfl.aggregation.mean import Mean
 
 AGGREGATIONS: dict[str, type[Aggregation]] = {
@@ -10,4 +9,4 @@ AGGREGATIONS: dict[str, type[Aggregation]] = {
     "by-examples": ByExamples,
 }
 
-__all__ = ["AGGREGATIONS", "Admitted", "Aggregation", "ServerState", "guard", "guard_logits"]
+__all__ = ["AGGREGATIONS", "Admitted", "Aggregation", "Memory"]

@@ -11,8 +11,8 @@ from torch import Tensor
 from filfl.options import Section
 from filfl.weights import Weights
 
-ServerState = Mapping[str, Tensor]
-"""What an aggregation remembers from round to round; empty at the start."""
+Memory = Mapping[str, Tensor]
+"""What an aggregation remembers from round to round, such as a momentum; empty at the start."""
 
 PIECE = 1 << 17
 """Weights that are averaged at a time: their sums stay in the cache, however large the model is."""
@@ -20,27 +20,25 @@ PIECE = 1 << 17
 
 @dataclass(frozen=True)
 class Admitted:
-    """An update that the guard let pass."""
+    """An update that passed the guard."""
 
     weights: Weights
     num_examples: int
     train_loss: float
     message: Any = None
-    """What it came in, where it came over a network."""
+    """The message that carried it, where it was received over a network."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Aggregation(Section, ABC):
-    """(server state, w_t, updates) -> (server state, w_(t+1)).
+    """(t, memory, w_t, updates) -> (memory, w_(t+1)).
 
-    The updates come in the order of the clients' ids, so that the sum is the same bit for bit whoever answered
-    first; a client that was drawn twice stands twice.
+    The updates are ordered by client id, so that the sum is the same bit for bit whoever replied first. A client that
+    was selected twice is listed twice.
     """
 
     @abstractmethod
-    def __call__(
-        self, server: ServerState, w_t: Weights, updates: Sequence[Admitted]
-    ) -> tuple[ServerState, Weights]: ...
+    def __call__(self, t: int, memory: Memory, w_t: Weights, updates: Sequence[Admitted]) -> tuple[Memory, Weights]: ...
 
 
 def weighted_mean(updates: Sequence[Admitted], shares: Sequence[float], w_t: Weights) -> Weights:

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from filfl.aggregation.base import Admitted, Aggregation, ServerState, weighted_mean
+from filfl.aggregation.base import Admitted, Aggregation, Memory, weighted_mean
 from filfl.weights import Weights
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mean(Aggregation):
-    """1/|A_t| sum_k w_k: everybody counts the same (the paper's)."""
+    """1/|A_t| sum_k w_k: every client has the same weight (the paper's)."""
 
-    def __call__(self, server: ServerState, w_t: Weights, updates: Sequence[Admitted]) -> tuple[ServerState, Weights]:
-        return server, weighted_mean(updates, [1.0] * len(updates), w_t)
+    def __call__(self, t: int, memory: Memory, w_t: Weights, updates: Sequence[Admitted]) -> tuple[Memory, Weights]:
+        return memory, weighted_mean(updates, [1.0] * len(updates), w_t)

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,11 +12,15 @@ from filfl.options import Section
 
 Ids = NDArray[np.int64]
 """Client ids in ascending order, each once. An array, since there may be a million of them."""
+NO_IDS: Ids = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Availability(Section, ABC):
     """Which clients are available in round t."""
+
+    reproducible: ClassVar[bool] = True
+    """Whether S_t is a function of the arguments alone, so that it can be computed again."""
 
     @abstractmethod
     def __call__(self, t: int, num_clients: int, seed: int) -> Ids:

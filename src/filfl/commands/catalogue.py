@@ -14,7 +14,7 @@ from filfl.config import GENERAL, Root
 from filfl.config_reference import NO_FILTERING, Option, options, summary
 from filfl.data.partition import PARTITIONS
 from filfl.errors import ConfigError
-from filfl.filtering.when import WHEN
+from filfl.filtering.schedule import WHEN
 from filfl.options import unknown_name
 from filfl.plugins import KINDS, NO_FILTER, plugin_class
 from filfl.sections import FilterOptions

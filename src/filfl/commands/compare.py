@@ -8,11 +8,11 @@ from pathlib import Path
 
 from filfl.commands.terminal import console, default_directory, interrupted, missing_words, print_table, say
 from filfl.compare import PLAN, plan_comparison, run_plans, runs_of
-from filfl.cores import num_cores
 from filfl.experiment import Experiment, parse_arm, parse_changes
 from filfl.progress import ComparisonDisplay
 from filfl.report.comparison import Comparison, report_comparison
 from filfl.report.table import rich_table
+from filfl.system import num_cores
 from filfl.trackers import make_trackers
 
 

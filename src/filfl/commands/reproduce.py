@@ -7,7 +7,6 @@ from pathlib import Path
 from filfl.commands.compare import show_comparison
 from filfl.commands.terminal import console, interrupted, say
 from filfl.compare import run_plans, runs_of
-from filfl.cores import num_cores
 from filfl.errors import ConfigError
 from filfl.experiment import Experiment, parse_changes
 from filfl.progress import ComparisonDisplay
@@ -15,6 +14,7 @@ from filfl.report.claims import check_figure, outcomes, verdict
 from filfl.report.comparison import report_comparison
 from filfl.report.formatting import p_value
 from filfl.reproduce import Reproduction, figure_names, plan_figures
+from filfl.system import num_cores
 from filfl.workers import RunProgress
 
 

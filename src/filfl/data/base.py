@@ -14,6 +14,8 @@ from filfl.rng import SETUP, stream
 
 if TYPE_CHECKING:
     from filfl.config import Config
+    from filfl.data.ridge import LeastSquares
+    from filfl.models import Model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +38,10 @@ class Dataset(Section, ABC):
 
     def load(self, seed: int) -> FederatedData:
         return self.read(seed).with_random_labels(self.noisy, seed)
+
+    def known_problem(self, data: FederatedData, model: "Model", weight_decay: float) -> "LeastSquares | None":
+        """The optimisation problem of this data and model, if its optimum is known."""
+        return None
 
     @abstractmethod
     def read(self, seed: int) -> FederatedData:

@@ -1,6 +1,7 @@
 """Least squares: a strongly convex problem with a known optimum, for measuring convergence."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -10,6 +11,9 @@ from filfl.data.federated import FederatedData
 from filfl.errors import DataError
 from filfl.options import Count, NonNegative, Share
 from filfl.rng import SETUP, stream
+
+if TYPE_CHECKING:
+    from filfl.models import Model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +40,9 @@ class Ridge(Dataset):
     """The share of each client's other samples in the server's filtering set; 0 leaves nothing to filter with."""
     validation: Share = 0.1
     """The share of each client's samples outside the test set that it validates on; 0 is none."""
+
+    def known_problem(self, data: FederatedData, model: "Model", weight_decay: float) -> "LeastSquares | None":
+        return least_squares(data, weight_decay) if model.fits_least_squares else None
 
     def read(self, seed: int) -> FederatedData:
         w0 = stream(seed, SETUP, "ridge-optimum").normal(size=self.features)

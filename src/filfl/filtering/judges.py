@@ -1,61 +1,72 @@
-"""On what a set of clients is judged, where the server holds no data: the clients' own (Sections 2.2 and 5.3.3).
+"""On whose data the sets of a filtering are judged: the server's, or the clients' (Sections 2.2 and 5.3.3).
 
-Each makes, for one filtering, the loss of candidate weights. What it asks of clients goes through the round's
-messages, so that its bytes are counted.
+A judge gives, for one filtering, the loss of candidate weights. Its messages to clients are messages of the round, so
+that their bytes are counted.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
+from torch import Tensor
 
 from filfl.availability.base import Ids
+from filfl.core.exchange import Exchange
+from filfl.filtering.filtering_set import FilteringSet
+from filfl.filtering.rewards import Judgement
 from filfl.rng import stream
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-LossOf = Callable[["Tensor"], float]
-"""Candidate weights -> their loss."""
+from filfl.weights import Weights
 
 
-class AskLosses(Protocol):
-    """What a judge may ask of clients. A client that does not answer is missing from the answer."""
+class Judge(Protocol):
+    """Decides, at each filtering, on whose data its sets are judged."""
 
-    def losses_of(self, ids: Sequence[int], vector: "Tensor", split: str) -> Mapping[int, float]:
-        """The loss of these weights on each client's own data."""
-        ...
-
-    def num_examples(self, ids: Ids) -> NDArray[np.int64]: ...
+    def __call__(self, S_t: Ids, exchange: Exchange, /) -> Judgement: ...
 
 
-Judge = Callable[[int, int, Ids, AskLosses], tuple[LossOf, list[int]]]
-"""(seed, round, available clients, ask) -> the loss, and the clients whose data it goes by"""
+@dataclass(frozen=True)
+class OnServer:
+    """The loss on the server's filtering set V."""
+
+    V: FilteringSet
+
+    def __call__(self, S_t: Ids, exchange: Exchange) -> Judgement:
+        return self.V.judgement(exchange.w_t)
 
 
-def variable(seed: int, t: int, available: Ids, ask: AskLosses) -> tuple[LossOf, list[int]]:
-    """A random available client judges on its own validation data, another one in every filtering."""
-    k = int(stream(seed, t, "judge").choice(available))
+@dataclass(frozen=True)
+class Variable:
+    """The loss on the validation data of one random available client, a different one at each filtering."""
 
-    def loss(vector: "Tensor") -> float:
-        return ask.losses_of([k], vector, "validation").get(k, math.nan)
+    seed: int
 
-    return loss, [k]
+    def __call__(self, S_t: Ids, exchange: Exchange) -> Judgement:
+        k = int(stream(self.seed, exchange.t, "judge").choice(S_t))
 
+        def loss(vector: Tensor) -> float:
+            weights = Weights(vector, exchange.w_t.integers)
+            return exchange.losses([k], weights, "validation").get(k, math.nan)
 
-def federated(seed: int, t: int, available: Ids, ask: AskLosses) -> tuple[LossOf, list[int]]:
-    """Eq. (2): every available client judges on its own training data, weighted by p_k, its share of the examples."""
-    judges = available.tolist()
-    sizes = dict(zip(judges, ask.num_examples(available).tolist(), strict=True))
-
-    def loss(vector: "Tensor") -> float:
-        answers = ask.losses_of(judges, vector, "train")
-        total = sum(sizes[k] for k in answers)
-        return sum(sizes[k] * answer for k, answer in answers.items()) / total if total else math.nan
-
-    return loss, judges
+        return Judgement(loss, [k])
 
 
-JUDGES: dict[str, Judge] = {"variable": variable, "federated": federated}
+@dataclass(frozen=True)
+class Federated:
+    """Eq. (2): the loss on every available client's training data, weighted by its share p_k of the examples."""
+
+    seed: int
+
+    def __call__(self, S_t: Ids, exchange: Exchange) -> Judgement:
+        judges = S_t.tolist()
+        sizes = dict(zip(judges, exchange.num_examples(S_t).tolist(), strict=True))
+
+        def loss(vector: Tensor) -> float:
+            losses = exchange.losses(judges, Weights(vector, exchange.w_t.integers), "train")
+            total = sum(sizes[k] for k in losses)
+            return sum(sizes[k] * value for k, value in losses.items()) / total if total else math.nan
+
+        return Judgement(loss, judges)
+
+
+JUDGES: dict[str, Callable[[int], Judge]] = {"variable": Variable, "federated": Federated}

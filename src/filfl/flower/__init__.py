@@ -7,11 +7,11 @@ result = strategy.start(grid=grid, initial_arrays=arrays, num_rounds=20)
 from importlib.util import find_spec
 
 if find_spec("flwr") is None:
-    raise ImportError("filfl.flower needs Flower: pip install 'filfl[flower]'")
+    raise ImportError("filfl.flower needs Flower; run pip install 'filfl[flower]'")
 
-from filfl.flower.filtering_set import FilteringSet
-from filfl.flower.keeping import keep_weights
-from filfl.flower.queries import add_queries
+from filfl.filtering.filtering_set import FilteringSet
+from filfl.flower.client_logits import keep_weights
+from filfl.flower.client_queries import add_queries
 from filfl.flower.strategy import FilFL
 
 __all__ = ["FilFL", "FilteringSet", "add_queries", "keep_weights"]

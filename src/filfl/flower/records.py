@@ -1,4 +1,7 @@
-"""Flower's records and our weights: the same numbers by name, and as one flat vector. Bytes are npy, never pickle."""
+"""Conversion between Flower's records, which hold arrays by name, and weights, which are one flat vector.
+
+Arrays are sent as npy, never as pickle.
+"""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -14,7 +17,7 @@ from filfl.weights import Entry, Layout, Mismatch, Weights
 
 
 def layout_of(arrays: ArrayRecord) -> Layout:
-    """The layout of a model of which only the arrays are known: every floating-point one counts as trained."""
+    """The layout of a model of which only the arrays are known: all floating-point arrays count as trained."""
     entries: list[Entry] = []
     ends = {False: 0, True: 0}
     for name, array in arrays.items():
@@ -40,7 +43,7 @@ def to_weights(arrays: ArrayRecord, layout: Layout) -> Weights:
 
 
 def aggregated(arrays: ArrayRecord, layout: Layout) -> Weights:
-    """What a Flower strategy made of several models. Its mean turns integers and float16 into other types: back."""
+    """The weights that a Flower strategy returns. Its mean changes the types of integers and float16; restore them."""
     values = {name: torch.as_tensor(array.numpy()) for name, array in arrays.items()}
     types = {entry.name: entry.dtype for entry in layout.entries}
     for name, value in values.items():
@@ -50,21 +53,21 @@ def aggregated(arrays: ArrayRecord, layout: Layout) -> Weights:
 
 
 def to_gradient(arrays: ArrayRecord, layout: Layout) -> Tensor:
-    """Gradients by name as a vector [num_trained]; zero where none was sent."""
+    """Gradients by name as a vector [num_trained]; zero for parameters that were not sent."""
     values: dict[str, Any] = {name: array.numpy() for name, array in arrays.items()}
     nothing = layout.unflatten(layout.empty())
     return layout.flatten({**nothing, **values}).vector[: layout.num_trained]
 
 
 def size_of(message: Message) -> int:
-    """Bytes of the arrays in an answer, whatever else is wrong with it."""
+    """Size of the arrays in a reply that may be malformed otherwise."""
     with suppress(Exception):
         return sum(len(array.data) for arrays in message.content.array_records.values() for array in arrays.values())
     return 0
 
 
 def one(records: Mapping[str, Any], kind: str) -> Any:
-    """The only record of a kind in an answer, whatever it is called there."""
+    """The only record of a kind in a reply, whatever its name."""
     if len(records) != 1:
-        raise Mismatch(f"the answer has {len(records)} records of {kind} instead of one")
+        raise Mismatch(f"the reply has {len(records)} records of {kind} instead of one")
     return next(iter(records.values()))

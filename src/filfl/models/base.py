@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import nn
 
@@ -11,6 +12,9 @@ from filfl.options import Section
 @dataclass(frozen=True, kw_only=True)
 class Model(Section, ABC):
     """The options of a network."""
+
+    fits_least_squares: ClassVar[bool] = False
+    """Whether training minimises a least-squares problem, whose optimum is known."""
 
     @abstractmethod
     def build(self, sample_shape: tuple[int, ...], classes: int) -> nn.Module:

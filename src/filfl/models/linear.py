@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import nn
 
@@ -11,6 +12,8 @@ from filfl.models.base import Model
 @dataclass(frozen=True, kw_only=True)
 class Linear(Model):
     """Linear regression x . w without a bias, for numeric targets such as those of the dataset ridge."""
+
+    fits_least_squares: ClassVar[bool] = True
 
     def build(self, sample_shape: tuple[int, ...], classes: int) -> nn.Module:
         return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(sample_shape), 1, bias=False), nn.Flatten(0))

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from filfl.availability.base import Ids
-from filfl.filtering.when import Past
+from filfl.core.server import Past, State
+from filfl.logits.messages import Recipients
 from filfl.runs.files import sha256, to_json, write_whole
-from filfl.server import Handed, State
 from filfl.weights import Weights
 
 FORMAT = 2
@@ -43,7 +43,7 @@ def save(folder: Path, saved: Checkpoint, fingerprint: str) -> None:
     state = saved.state
     tensors = {"w.vector": state.w.vector, "w.integers": state.w.integers}
     tensors |= {"past.previous": _bits(state.past.previous), "past.seen": _bits(state.past.seen)}
-    tensors |= {"handed.to": _bits(state.handed.to)}
+    tensors |= {"recipients": _bits(state.recipients.ids)}
     tensors |= {f"memory.{name}": value for name, value in state.memory.items()}
     tensors |= {f"latest.{k}": value for k, value in state.latest.items()}
     payload = safetensors.torch.save({name: value.detach().cpu().contiguous() for name, value in tensors.items()})
@@ -53,7 +53,7 @@ def save(folder: Path, saved: Checkpoint, fingerprint: str) -> None:
         "round": saved.t,
         "S_f": list(state.S_f),
         "filtered_at": state.past.filtered_at,
-        "V": state.handed.digest,
+        "V": state.recipients.digest,
         "records_bytes": saved.records_bytes,
         "records_sha256": saved.records_sha256,
         "tensors_sha256": sha256(payload),
@@ -104,7 +104,7 @@ def _load(folder: Path, t: int, fingerprint: str, device: torch.device) -> Check
         ),
         memory=_named(tensors, "memory."),
         latest={int(k): value for k, value in _named(tensors, "latest.").items()},
-        handed=Handed(metadata["V"], _ids(tensors["handed.to"])),
+        recipients=Recipients(metadata["V"], _ids(tensors["recipients"])),
     )
     return Checkpoint(t, state, int(metadata["records_bytes"]), str(metadata["records_sha256"]))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from filfl.config import Config
-from filfl.server import State
+from filfl.core.server import State
 
 Callback = Callable[[Mapping[str, Any], State], None]
 """(record of the round with its `seconds` per phase, state after the round) -> None"""

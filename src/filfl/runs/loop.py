@@ -4,15 +4,15 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from filfl.clock import Stopwatch
-from filfl.round import filfl_round
+from filfl.core.round import filfl_round
+from filfl.core.server import Server, State
 from filfl.runs.follow import Callback
 from filfl.runs.store import RunStore
-from filfl.server import FilFL, State
+from filfl.system import Stopwatch
 from filfl.weights import Weights
 
-Test = Callable[[Weights], Mapping[str, Any]]
-"""w -> the part of the record about w: test_accuracy, test_loss, metrics. If clients evaluate w, also notes,
+Test = Callable[[int, Weights], Mapping[str, Any]]
+"""(t, w) -> the part of the record about w: test_accuracy, test_loss, metrics. If clients evaluate w, also notes,
 uplink_bytes and downlink_bytes, which are added to those of the round."""
 
 SHARED = ("notes", "uplink_bytes", "downlink_bytes")
@@ -21,7 +21,7 @@ UNTESTED: Mapping[str, Any] = {"test_accuracy": None, "test_loss": None, "metric
 
 
 def run_rounds(
-    fl: FilFL,
+    server: Server,
     start: State,
     rounds: int,
     test: Test,
@@ -34,9 +34,9 @@ def run_rounds(
     records = list(store.records) if store else []
     for t in range(len(records) + 1, rounds + 1):
         clock = Stopwatch()
-        state, happened = filfl_round(t, state, fl, clock)
+        state, happened = filfl_round(t, state, server, clock)
         with clock("evaluate"):
-            tested = test(state.w) if t % test_every == 0 or t == rounds else UNTESTED
+            tested = test(t, state.w) if t % test_every == 0 or t == rounds else UNTESTED
         record = finite_only(together(happened.table(), tested))
         if store:
             store.append(record)

@@ -29,13 +29,13 @@ from torch import Tensor
 
 import filfl
 from filfl.config import Config, dotted_keys, identity_of
+from filfl.core.server import State
 from filfl.errors import RunError
 from filfl.options import show
 from filfl.runs import checkpoint
 from filfl.runs.files import TEMPORARY, cannot_write, sha256, to_json, write_whole
 from filfl.runs.registered import Registered
 from filfl.runs.summary import summarize
-from filfl.server import State
 
 CONFIG, CLIENTS, RECORDS, TIMES, MODEL, SUMMARY = (
     "config.toml",

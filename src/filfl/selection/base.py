@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 AnyIds = Sequence[int] | Ids
 Memory = Literal["updates", "predictions"]
+Queries = Literal["never", "maybe", "always"]
 
 
 class Ask(Protocol):
@@ -70,6 +71,11 @@ class Selection(Section, ABC):
     def with_replacement(self) -> bool:
         """Whether a client may be chosen several times. If so, K are drawn even from a pool of K or fewer clients."""
         return False
+
+    @property
+    def queries(self) -> Queries:
+        """Whether it sends queries to clients (`ask.losses`, `ask.gradients`, `ask.num_examples`)."""
+        return "maybe"
 
     @property
     def remembers(self) -> Memory | None:

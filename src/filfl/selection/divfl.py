@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from filfl.availability.base import Ids
-from filfl.selection.base import Ask, Memory, Selection
+from filfl.selection.base import Ask, Memory, Queries, Selection
 from filfl.selection.facility_location import lazy_greedy
 
 if TYPE_CHECKING:
@@ -52,6 +52,10 @@ class DivFL(Selection):
                 'selection.of to "gradients" or "updates"'
             )
         return problems
+
+    @property
+    def queries(self) -> Queries:
+        return "always" if self.of == "gradients" else "never"
 
     def __call__(self, pool: Ids, k: int, ask: Ask, rng: np.random.Generator) -> Sequence[int]:
         vectors: Mapping[int, Tensor] = getattr(ask, self.of)(pool)

@@ -13,7 +13,7 @@ import numpy as np
 
 from filfl.availability.base import Ids
 from filfl.options import Count
-from filfl.selection.base import Ask, Selection
+from filfl.selection.base import Ask, Queries, Selection
 
 if TYPE_CHECKING:
     from filfl.config import Config
@@ -30,6 +30,10 @@ class PowerOfChoice(Selection):
     d: Count | None = None
     """The number of candidates, at least K. d = K is random selection in proportion to the data. Unset, every client
     of the pool is a candidate, which is the strongest bias and what the paper's authors ran."""
+
+    @property
+    def queries(self) -> Queries:
+        return "always"
 
     def __call__(self, pool: Ids, k: int, ask: Ask, rng: np.random.Generator) -> Sequence[int]:
         candidates = pool

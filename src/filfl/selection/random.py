@@ -9,12 +9,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from filfl.availability.base import Ids
-from filfl.selection.base import Ask, Selection
+from filfl.selection.base import Ask, Queries, Selection
 
 
 @dataclass(frozen=True, kw_only=True)
 class Random(Selection):
     """K clients of the pool, drawn uniformly without replacement."""
+
+    @property
+    def queries(self) -> Queries:
+        return "never"
 
     def __call__(self, pool: Ids, k: int, ask: Ask, rng: np.random.Generator) -> Sequence[int]:
         return [int(i) for i in rng.choice(pool, size=min(k, len(pool)), replace=False)]
@@ -27,6 +31,10 @@ class RandomWithReplacement(Selection):
     @property
     def with_replacement(self) -> bool:
         return True
+
+    @property
+    def queries(self) -> Queries:
+        return "never"
 
     def __call__(self, pool: Ids, k: int, ask: Ask, rng: np.random.Generator) -> Sequence[int]:
         return [int(i) for i in rng.choice(pool, size=k, replace=True)]

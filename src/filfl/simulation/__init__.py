@@ -1,4 +1,4 @@
-"""Executors of the `Clients` door on one machine, and the run that they serve."""
+"""Federated learning on one machine: `filfl.simulate`."""
 
 from filfl.simulation.run import Result, simulate
 

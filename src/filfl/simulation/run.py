@@ -1,10 +1,8 @@
 """A whole federated run on one machine: `filfl.simulate`."""
 
-import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +10,17 @@ import safetensors.torch
 from torch import nn
 
 from filfl.config import Config
+from filfl.core.server import State
 from filfl.data import Dataset, FederatedData
-from filfl.data.filter_file import with_filter_file
-from filfl.data.ridge import LeastSquares, Ridge, least_squares
-from filfl.errors import ConfigError, DataError
-from filfl.evaluation import Loss, Metric, accuracy, by_client, cross_entropy, mean_squared_error, score
+from filfl.errors import ConfigError
+from filfl.evaluation import Loss, Metric
 from filfl.filtering import Filter, FilterFunction
 from filfl.models import Model
-from filfl.models.linear import Linear
 from filfl.runs import (
     Beginning,
     Callback,
     Follows,
+    RunStore,
     finished,
     following,
     open_store,
@@ -31,21 +28,17 @@ from filfl.runs import (
     run_rounds,
     with_seconds,
 )
-from filfl.runs.files import to_json
 from filfl.runs.registered import Registered
 from filfl.runs.store import CLIENTS, MODEL, TIMES, read_times
 from filfl.runs.summary import summarize
 from filfl.selection import Selection, Selects
-from filfl.server import State
-from filfl.simulation.assembly import open_server
-from filfl.simulation.serial import samples_on
-from filfl.simulation.setup import network, one_thread, pick_device, try_once
-from filfl.weights import FlatModel, Weights
+from filfl.simulation.build import Parts, make_parts, open_server
+from filfl.system import one_thread
 
 
 @dataclass(frozen=True)
 class Result:
-    """What came out of a run."""
+    """The result of a run."""
 
     config: Config
     records: list[dict[str, Any]]
@@ -77,116 +70,82 @@ def simulate(
 ) -> Result:
     """Run federated learning with client filtering on this machine.
 
-    config: a `Config`, a table such as {"rounds": 20, "filter.name": "rgf"}, or a TOML file.
+    config: a `Config`, a mapping such as {"rounds": 20, "filter.name": "rgf"}, or a TOML file.
     data: your own `FederatedData` instead of the config's.
     model: a function that makes a new network, instead of the config's.
-    loss: (outputs, targets) -> mean loss over the batch; when unset, cross-entropy, or the mean squared error where the
+    loss: (outputs, targets) -> mean loss over the batch; by default cross-entropy, or the mean squared error where the
         targets are numbers.
-    metrics: {name: (outputs, targets) -> number} on the test set; when unset and targets are classes, accuracy, and
-        where it is known whose each test sample is, the mean over clients and over the worst tenth of them.
+    metrics: {name: (outputs, targets) -> number} on the test set; by default, where the targets are classes, the
+        accuracy and, where the owners of the test samples are known, its mean over the clients and over the worst
+        tenth of them.
     filter: (clients, reward, rng) -> `filfl.Filtering`, instead of the config's.
     selection: (pool, k, ask, rng) -> ids, instead of the config's.
     callbacks: functions (record, state) that are called after every round, with `seconds` by phase in the record; and
         trackers, such as `filfl.trackers.TensorBoard("logs")`.
-    out: a directory for the run store; nothing is written when unset. resume: go on with the run that is there
-        (whose own loss, metrics, filter and selection, if any, must be the same: that cannot be checked).
-    say: takes the sentences that a person should read, such as a refused checkpoint.
+    out: a directory for the run store; by default nothing is written.
+    resume: resume the run in `out`. Its own loss, metrics, filter and selection, if any, must be the same as before:
+        that cannot be checked.
+    say: receives the messages for a person, such as a refused checkpoint.
     """
     if resume and out is None:
-        raise ConfigError("resume needs out: the directory of the run to go on with")
+        raise ConfigError("resume needs out, the directory of the run to resume")
     config = Config.read(config).with_own(data=data, model=model, filter=filter, selection=selection)
     config.require_objects()
-    data = config.data.load(config.seed)
-    if config.filter.path is not None:
-        data = with_filter_file(data, config.filter.path)
-    config.check_against(data)
-    device = pick_device(config.execution.device)
+    directory = Path(out) if out is not None else None
     with one_thread():
-        build = partial(network, partial(config.model.build, data.sample_shape, data.classes), config.seed, device)
-        net = build()
-        start = State(net.weights())
-        problem = _known_problem(config, data, say) if loss is None else None
-        loss = loss or (cross_entropy if data.classes else mean_squared_error)
-        if metrics is None:
-            metrics = {"accuracy": accuracy, **by_client(data.test_clients)} if data.classes else {}
-        filter_data = data.with_filter_size(config.filter.size, config.seed)
-        filter_set = samples_on(net, data, filter_data.filter_x, filter_data.filter_y).aligned()
-        test_set = samples_on(net, data, data.test_x, data.test_y).aligned()
-
-        def test(w: Weights) -> dict[str, Any]:
-            test_loss, scores = score(net, w, test_set, loss, metrics)
-            if problem:
-                scores["distance"] = problem.distance(w.vector.cpu())
-            return {"test_accuracy": scores.get("accuracy"), "test_loss": test_loss, "metrics": scores}
-
-        first, _ = next(test_set.chunks())
-        try_once(test, start.w, f"{first.dtype}".removeprefix("torch.") + f"{list(first.shape)}")
-        directory = Path(out) if out is not None else None
-        fingerprint = _fingerprint(config, data, net, start.w) if directory else ""
-        if directory and resume and (summary := finished(directory, fingerprint)):
-            net.module.load_state_dict(safetensors.torch.load_file(directory / MODEL))
-            Registered.of(data, config).repair(directory / CLIENTS)
-            run = read_run(directory)
-            with following(callbacks, Beginning(config, directory, with_seconds(run.records, run.times), say)):
-                pass  # a tracker may have missed some of its rounds
-            summary = {**summarize(run.records), **summary}
-            return Result(config, run.records, summary, net.module, directory, already_finished=True)
-        opened = (
-            open_store(directory, config, Registered.of(data, config), fingerprint, device, resume, say)
-            if directory
-            else nullcontext()
-        )
-        server = open_server(
-            config,
-            data,
-            net,
-            build,
-            loss,
-            filter_set,
-            objective=(lambda w: problem.excess(w.cpu())) if problem else None,
-            say=say,
-        )
-        with opened as store, server as fl:
-            every = config.evaluate.every
+        parts = make_parts(config, loss, metrics, say)
+        if directory and resume and (summary := finished(directory, parts.fingerprint())):
+            return _already_finished(parts, directory, summary, callbacks, say)
+        with _store(parts, directory, resume, say) as store, open_server(parts, say) as server:
             before = with_seconds(store.records, read_times(store.directory / TIMES)) if store else []
-            with following(
-                [_say_when_nobody_trains(say), *callbacks], Beginning(config, directory, before, say)
-            ) as watchers:
-                state, records = run_rounds(fl, start, config.rounds, test, every, watchers, store)
-            summary = store.finish(net.layout.unflatten(state.w)) if store else summarize(records)
-        net.load(state.w)
-        return Result(config, records, summary, net.module, directory)
+            beginning = Beginning(config, directory, before, say)
+            with following([_warn_if_all_refused(say), *callbacks], beginning) as watchers:
+                state, records = run_rounds(
+                    server, parts.start, config.rounds, parts.test, config.evaluate.every, watchers, store
+                )
+            summary = store.finish(parts.net.layout.unflatten(state.w)) if store else summarize(records)
+        parts.net.load(state.w)
+        return Result(config, records, summary, parts.net.module, directory)
 
 
-def _known_problem(config: Config, data: FederatedData, say: Callable[[str], None]) -> LeastSquares | None:
-    """The problem that this run solves, where its optimum is known."""
-    if not isinstance(config.data, Ridge) or not isinstance(config.model, Linear):
-        return None
-    try:
-        return least_squares(data, config.training.weight_decay)
-    except DataError as error:
-        say(f"the distance to the optimum is not measured: {error}")
-        return None
+@contextmanager
+def _store(parts: Parts, directory: Path | None, resume: bool, say: Callable[[str], None]) -> Iterator[RunStore | None]:
+    """The run store in a directory; None where nothing is written."""
+    if directory is None:
+        yield None
+        return
+    config, registered = parts.config, Registered.of(parts.data, parts.config)
+    with open_store(directory, config, registered, parts.fingerprint(), parts.net.device, resume, say) as store:
+        yield store
 
 
-def _say_when_nobody_trains(say: Callable[[str], None]) -> Callback:
-    """Tells once when every update of a round is refused: often something is wrong with the model or the loss."""
-    told = False
+def _already_finished(
+    parts: Parts,
+    directory: Path,
+    summary: dict[str, Any],
+    callbacks: Sequence[Callback | Follows],
+    say: Callable[[str], None],
+) -> Result:
+    """The result of a run that was finished before."""
+    parts.net.module.load_state_dict(safetensors.torch.load_file(directory / MODEL))
+    Registered.of(parts.data, parts.config).repair(directory / CLIENTS)
+    run = read_run(directory)
+    with following(callbacks, Beginning(parts.config, directory, with_seconds(run.records, run.times), say)):
+        pass  # a tracker may have missed some of its rounds
+    summary = {**summarize(run.records), **summary}
+    return Result(parts.config, run.records, summary, parts.net.module, directory, already_finished=True)
+
+
+def _warn_if_all_refused(say: Callable[[str], None]) -> Callback:
+    """Warns once when every update of a round is refused: often the model or the loss is wrong."""
+    warned = False
 
     def watch(record: Mapping[str, Any], state: State) -> None:
-        nonlocal told
+        nonlocal warned
         asked = set(map(str, record["considered"] or record["selected"]))
-        if not told and asked and asked <= record["refused"].keys():
-            told = True
+        if not warned and asked and asked <= record["refused"].keys():
+            warned = True
             k, reason = next(iter(record["refused"].items()))
             say(f"round {record['round']}: every update was refused; client {k}: {reason}")
 
     return watch
-
-
-def _fingerprint(config: Config, data: FederatedData, net: FlatModel, start: Weights) -> str:
-    """Says which run this is, as far as it can be told: functions of the user's own look all alike."""
-    layout = [(e.name, e.shape, str(e.dtype)) for e in net.layout.entries]
-    initial = hashlib.sha256(start.vector.cpu().numpy().tobytes()).hexdigest()
-    text = to_json([config.identity(), data.fingerprint(), layout, initial, net.device.type])
-    return hashlib.sha256(text.encode()).hexdigest()

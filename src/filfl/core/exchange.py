@@ -1,0 +1,83 @@
+"""The messages of one round: sent through the meter, guarded on the way back."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from filfl.aggregation.base import Admitted
+from filfl.core.clients import Clients, Failure, Split
+from filfl.core.guard import guard_gradients, guard_logits, guard_losses, guard_updates
+from filfl.core.metering import MeteredClients
+from filfl.logits.messages import LogitReply, LogitRequest
+from filfl.selection.base import AnyIds
+from filfl.system import Stopwatch
+from filfl.weights import Layout, Weights
+
+
+class Exchange:
+    """Sends the messages of round t, guards the replies, and records who was refused and why."""
+
+    def __init__(self, t: int, w_t: Weights, clients: Clients, layout: Layout, clock: Stopwatch) -> None:
+        self.t, self.w_t, self.layout, self.clock = t, w_t, layout, clock
+        self.refused: dict[int, str] = {}
+        self._clients = MeteredClients(clients, layout)
+
+    @property
+    def uplink(self) -> int:
+        """Bytes from the clients so far."""
+        return self._clients.uplink
+
+    @property
+    def downlink(self) -> int:
+        """Bytes to the clients so far."""
+        return self._clients.downlink
+
+    def train(self, ids: Sequence[int]) -> dict[int, Admitted]:
+        """Send w_t, let the clients train in parallel, and receive their updates."""
+        with self.clock("train"):
+            replies = self._clients.train(self.t, ids, self.w_t) if ids else {}
+            admitted, refused = guard_updates(replies, self.layout, self.w_t.vector.device)
+        self.refused |= refused
+        return admitted
+
+    def train_for_logits(
+        self, ids: Sequence[int], request: LogitRequest
+    ) -> tuple[dict[int, LogitReply], dict[int, Tensor], list[int]]:
+        """Send w_t, let the clients train in parallel and keep their weights, and receive their logits on V.
+
+        Returns the replies that passed the guard, their decoded logits, and everybody that replied at all.
+        """
+        with self.clock("train"):
+            replies = self._clients.train_for_logits(self.t, ids, self.w_t, request)
+            logits, refused = guard_logits(replies, request, self.w_t.vector.device)
+        self.refused |= refused
+        replied = {k: reply for k, reply in replies.items() if not isinstance(reply, Failure)}
+        return {k: reply for k, reply in replied.items() if k in logits}, logits, list(replied)
+
+    def upload(self, ids: Sequence[int]) -> tuple[dict[int, Admitted], set[int]]:
+        """The weights that these clients kept in this round; and the clients that did not reply."""
+        replies = self._clients.upload(self.t, ids) if ids else {}
+        admitted, refused = guard_updates(replies, self.layout, self.w_t.vector.device)
+        self.refused |= refused
+        return admitted, {k for k, reply in replies.items() if isinstance(reply, Failure)}
+
+    def losses(self, ids: Sequence[int], weights: Weights, split: Split) -> dict[int, float]:
+        """The loss of `weights` on each client's own data, of those that reply."""
+        losses, refused = guard_losses(self._clients.losses(ids, weights, split))
+        self.refused |= refused
+        return losses
+
+    def gradients(self, ids: Sequence[int]) -> dict[int, Tensor]:
+        """The gradient of each client's training loss at w_t, of those that reply."""
+        gradients, refused = guard_gradients(self._clients.gradients(ids, self.w_t), self.layout)
+        self.refused |= refused
+        return gradients
+
+    def num_examples(self, ids: AnyIds) -> NDArray[np.int64]:
+        return self._clients.num_examples(ids)
+
+    def refuse(self, k: int, reason: str) -> None:
+        """Record a refusal that is decided after the guard."""
+        self.refused[k] = reason

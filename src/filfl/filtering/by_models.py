@@ -1,0 +1,143 @@
+"""A filter round in which all considered clients send their weights: lines 4-9 of Algorithm 1, as in the paper."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from torch import Tensor
+
+from filfl.availability.base import Ids
+from filfl.core.exchange import Exchange
+from filfl.core.selector import Selector, whole_numbers
+from filfl.core.server import Outcome, Past, Rewards, State
+from filfl.errors import PluginError
+from filfl.filtering.base import Filter, Filtering, expect
+from filfl.filtering.exhaustive import opt
+from filfl.filtering.filtering_set import FilteringSet
+from filfl.filtering.judges import Judge
+from filfl.filtering.rewards import CountedReward, EnsembleReward
+from filfl.rng import stream
+from filfl.weights import Weights
+
+
+@dataclass(frozen=True)
+class ByModels:
+    """All considered clients train and send their weights; the filter looks for the set whose average is best."""
+
+    seed: int
+    filter: Filter
+    """chi-GF, or any other filter."""
+    judge: Judge
+    """On whose data a set is judged."""
+    ensemble: FilteringSet | None = None
+    """V, where the filter maximises the ensemble reward as a surrogate."""
+    empty_is_global: bool = False
+    """Whether the reward of the empty set is that of the global model, instead of 0."""
+    verify: int = 0
+    """How many of the sets found by the surrogate are judged by the true reward, beside the set of all clients."""
+    optimum: bool = False
+    """Whether to search for the best of all subsets as well, for the record only."""
+
+    def __call__(
+        self, t: int, S_t: Ids, considered: list[int], state: State, selector: Selector, exchange: Exchange
+    ) -> Outcome:
+        clock = exchange.clock
+        w = exchange.train(considered)  # lines 4-8
+        clients = [k for k in considered if k in w]
+        latest = selector.after_updates(state.latest, w, state.w)
+        with clock("filter"):  # line 9: Algorithm 2
+            weights = {k: w[k].weights.vector for k in clients}
+            judgement = self.judge(S_t, exchange)
+            R = judgement.reward(weights, state.w, self.empty_is_global)  # Eq. (3)
+            surrogate = self.surrogate(weights, state.w) if self.ensemble is not None and clients else None
+            filtering, sets = run_filter(self.filter, clients, surrogate or R, self.seed, t)
+            kept = sets[0]
+            S_f = best_verified(sets, clients, R, self.verify) if self.verify else kept
+        evaluations = R.evaluations + (surrogate.evaluations if surrogate else 0)
+        optimum = None
+        if self.optimum and clients:
+            with clock("optimum"):
+                optimum = R(checked_sets(opt(clients, R), clients)[0])
+        A_t = selector(sorted(S_f) or sorted(w), exchange, latest)  # line 17 of Algorithm 2
+        verified = [] if S_f == kept else [f"verified: {len(S_f)} clients instead of the {len(kept)} filtered"]
+        with clock("filter"):
+            return Outcome(
+                S_f=tuple(sorted(S_f)),
+                eligible=tuple(sorted(S_f)),
+                A_t=A_t,
+                updates=w,
+                past=Past(previous=S_t, seen=S_t, filtered_at=t),
+                latest=latest,
+                recipients=state.recipients,
+                notes=[*verified, *empty_note(clients, S_f)],
+                did_filter=True,
+                considered=considered,
+                filtered_clients=clients,
+                rewards=rewards_of(R, clients, S_f, A_t, only_known=bool(judgement.clients)),
+                surrogates=rewards_of(surrogate, clients, S_f, A_t) if surrogate else Rewards(),
+                optimum=optimum,
+                evaluations=evaluations,
+                trace=trace_of(filtering),
+                judges=judgement.clients,
+            )
+
+    def surrogate(self, weights: Mapping[int, Tensor], w_t: Weights) -> EnsembleReward:
+        """The loss of the averaged outputs."""
+        V = self.ensemble
+        assert V is not None
+        outputs = V.outputs([Weights(vector, w_t.integers) for vector in weights.values()])
+        empty = V.outputs([w_t])[0] if self.empty_is_global else None
+        return EnsembleReward(dict(zip(weights, outputs, strict=True)), V.targets(), V.loss_function, empty)
+
+
+def run_filter(
+    filter: Filter, clients: Sequence[int], reward: CountedReward, seed: int, t: int
+) -> tuple[Filtering, list[frozenset[int]]]:
+    """Algorithm 2, or another filter: what it decided; and as sets, what it kept and its runners-up."""
+    if not clients:
+        return Filtering(kept=()), [frozenset()]
+    filtering = filter(clients, reward, stream(seed, t, "filter"))
+    return filtering, checked_sets(filtering, clients)
+
+
+def checked_sets(filtering: Filtering, clients: Sequence[int]) -> list[frozenset[int]]:
+    """The set that a filter kept and its runners-up; raises where a filter must not return them."""
+    if not isinstance(filtering, Filtering):
+        raise PluginError(f"the filter must return a Filtering (got {filtering!r})")
+    found = [whole_numbers("filter", kept) for kept in (filtering.kept, *filtering.runners_up)]
+    for kept in found:
+        if not set(kept) <= set(clients) or len(set(kept)) < len(kept):
+            raise PluginError(f"the filter must keep some of {clients}, each once (got {kept})")
+    return [frozenset(kept) for kept in found]
+
+
+def best_verified(
+    sets: Sequence[frozenset[int]], clients: Sequence[int], reward: CountedReward, most: int
+) -> frozenset[int]:
+    """The best by the true reward of the first `most` sets and of all clients; of equals, the first.
+
+    `sets` is the set that the filter kept, then its runners-up: all clients must be strictly better to replace it.
+    """
+    candidates = [*sets[:most], frozenset(clients)]
+    expect(reward, iter(candidates))
+    return max(candidates, key=reward)
+
+
+def rewards_of(
+    R: CountedReward, clients: Sequence[int], S_f: frozenset[int], A_t: Sequence[int], only_known: bool = False
+) -> Rewards:
+    """The rewards of the record. `only_known`: where clients judge, only what was asked before, to send no message."""
+
+    def of(subset: frozenset[int]) -> float | None:
+        return R(subset) if subset and (not only_known or R.knows(subset)) else None
+
+    return Rewards(of(frozenset(clients)), of(S_f), of(frozenset(A_t)))
+
+
+def trace_of(filtering: Filtering) -> list[dict[str, Any]]:
+    """The decisions of a filter, for the record."""
+    return [{**asdict(step), "client": whole_numbers("filter", [step.client])[0]} for step in filtering.trace]
+
+
+def empty_note(clients: Sequence[int], S_f: frozenset[int]) -> list[str]:
+    return [] if S_f or not clients else ["the filter kept no client; selected from all that trained"]

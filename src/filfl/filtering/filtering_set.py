@@ -1,0 +1,133 @@
+"""The filtering set V: its samples, the networks that are evaluated on them, and the loss."""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from filfl.core.clients import Failure
+from filfl.errors import PluginError
+from filfl.evaluation import Loss, Samples, cross_entropy, mean_loss, outputs
+from filfl.filtering.networks import Networks, how_many
+from filfl.filtering.rewards import Judgement
+from filfl.system import num_cores, pick_device
+from filfl.weights import FlatModel, Mismatch, Weights
+
+
+class FilteringSet:
+    """The server's filtering set V.
+
+    model: a function that makes the network, such as its class. x, y: arrays or tensors. loss: (outputs, targets) ->
+    mean loss over the batch. device: "auto", "cpu", "cuda", ...
+    """
+
+    def __init__(
+        self, model: Callable[[], nn.Module], x: Any, y: Any, loss: Loss = cross_entropy, device: str = "auto"
+    ) -> None:
+        where = pick_device(device)
+        inputs, targets = torch.as_tensor(x).to(where), torch.as_tensor(y).to(where)
+        if len(inputs) != len(targets) or not len(targets):
+            raise PluginError(
+                f"the filtering set needs at least one sample, and as many inputs as targets "
+                f"(got {len(inputs)} inputs and {len(targets)} targets)"
+            )
+        one, zero = torch.ones((), device=where), torch.zeros((), device=where)
+        samples = Samples(inputs, targets, one, zero).aligned()
+        net = FlatModel(model(), where)
+        self._set(net, lambda: FlatModel(model(), where), samples, loss, num_cores())
+
+    @classmethod
+    def of(
+        cls,
+        net: FlatModel,
+        samples: Samples,
+        loss: Loss,
+        build: Callable[[], FlatModel] | None = None,
+        workers: int = 1,
+    ) -> "FilteringSet":
+        """A filtering set of samples that are on the device of `net`; `build` makes another network like it."""
+        made = cls.__new__(cls)
+        made._set(net, build, samples, loss, workers if build else 1)
+        return made
+
+    def _set(
+        self, net: FlatModel, build: Callable[[], FlatModel] | None, samples: Samples, loss: Loss, workers: int
+    ) -> None:
+        self.samples, self.loss_function, self.layout = samples, loss, net.layout
+        self._net = net
+        self.networks = Networks(net, build, how_many(net, len(samples), workers))
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __call__(self, arrays: Mapping[str, Any]) -> float:
+        """The loss of a model by its named arrays: a state dict, or Flower's ArrayRecord."""
+        try:
+            weights = self.layout.flatten({name: _tensor(array) for name, array in arrays.items()})
+        except Mismatch as reason:
+            raise PluginError(f"the arrays do not fit the network of the filtering set: {reason}") from None
+        return self.loss(weights)
+
+    def loss(self, weights: Weights) -> float:
+        """F_V(w) = 1/m sum_j l(w; x_j)."""
+        with self.networks.network() as net:
+            return mean_loss(net, weights, self.samples, self.loss_function)
+
+    def judgement(self, w_t: Weights) -> Judgement:
+        """Judges sets by their loss on V; integer buffers are those of w_t."""
+
+        def loss(vector: Tensor) -> float:
+            return self.loss(Weights(vector, w_t.integers))
+
+        return Judgement(loss, at_once=self.networks.at_once, each=self.networks.each)
+
+    def outputs(self, weights: Sequence[Weights], samples: Samples | None = None) -> list[Tensor]:
+        """The outputs of each of these models on V, or on the given samples."""
+
+        def run(each: Weights) -> Tensor:
+            with self.networks.network() as net:
+                return outputs(net, each, self.samples if samples is None else samples)
+
+        return self.networks.each(run, weights)
+
+    def outputs_or_failures(self, weights: Sequence[Weights], samples: Samples) -> list[Tensor | Failure]:
+        """As `outputs`, with a `Failure` for a model that raises: clients' weights can do anything."""
+
+        def run(each: Weights) -> Tensor | Failure:
+            try:
+                with self.networks.network() as net:
+                    return outputs(net, each, samples)
+            except Exception as error:
+                return Failure(f"the model raised {type(error).__name__} on V: {error}")
+
+        return self.networks.each(run, weights)
+
+    def loss_of_outputs(self, z: Tensor, rows: Tensor | None = None) -> float:
+        """The loss of outputs on V, or on some rows of it."""
+        return float(self.loss_function(z, self.targets(rows)))
+
+    def targets(self, rows: Tensor | None = None) -> Tensor:
+        y = self.samples.y
+        return y if rows is None else y[rows.to(y.device)]
+
+    def output_shape(self) -> tuple[int, ...]:
+        """The shape of the model's outputs for one sample."""
+        with self.networks.network() as net:
+            return tuple(outputs(net, net.weights(), self.samples.part(0, 1)).shape[1:])
+
+    def public(self) -> tuple[Samples, str]:
+        """V without its targets, and its digest: a hash of the inputs and of how bytes become numbers."""
+        V, digest = self.samples.without_targets(), hashlib.sha256()
+        for part in (V.x, V.scale, V.shift):
+            part = part.cpu().contiguous()
+            digest.update(f"{part.dtype} {list(part.shape)} ".encode() + part.numpy().tobytes())
+        return V, digest.hexdigest()
+
+    def close(self) -> None:
+        self.networks.close()
+
+
+def _tensor(array: Any) -> Any:
+    return array if isinstance(array, Tensor) else array.numpy()

@@ -1,0 +1,159 @@
+"""The parts of a simulated run: data, network, test, clients and server."""
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from filfl.config import Config
+from filfl.core.metering import logit_reply_bytes, update_bytes
+from filfl.core.server import Server, State
+from filfl.data import FederatedData
+from filfl.data.filter_file import with_filter_file
+from filfl.data.ridge import LeastSquares
+from filfl.errors import DataError, PluginError
+from filfl.evaluation import Loss, Metric, Samples, accuracy, by_client, cross_entropy, mean_squared_error, score
+from filfl.filtering.by_logits import ByLogits
+from filfl.filtering.filtering_set import FilteringSet
+from filfl.rng import SETUP, stream, torch_seeded
+from filfl.runs.files import to_json
+from filfl.runs.make_server import make_server
+from filfl.simulation.executors.open import open_clients
+from filfl.simulation.executors.serial import samples_on
+from filfl.simulation.wrappers.logit_cache import LogitCache
+from filfl.system import num_cores, pick_device
+from filfl.weights import FlatModel, Weights
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What stays the same over the rounds of a simulated run."""
+
+    config: Config
+    data: FederatedData
+    build: Callable[[], FlatModel]
+    """Makes a network with the initial weights w_1."""
+    net: FlatModel
+    start: State
+    loss: Loss
+    metrics: Mapping[str, Metric]
+    V: Samples
+    test_set: Samples
+    problem: LeastSquares | None
+    """The optimisation problem, where its optimum is known."""
+
+    def test(self, t: int, w: Weights) -> dict[str, Any]:
+        """What the record of round t says about the model w."""
+        test_loss, scores = score(self.net, w, self.test_set, self.loss, self.metrics)
+        if self.problem:
+            scores["distance"] = self.problem.distance(w.vector.cpu())
+        return {"test_accuracy": scores.get("accuracy"), "test_loss": test_loss, "metrics": scores}
+
+    def fingerprint(self) -> str:
+        """Identifies the run, as far as that is possible: functions given from Python are not compared."""
+        layout = [(e.name, e.shape, str(e.dtype)) for e in self.net.layout.entries]
+        initial = hashlib.sha256(self.start.w.vector.cpu().numpy().tobytes()).hexdigest()
+        text = to_json([self.config.identity(), self.data.fingerprint(), layout, initial, self.net.device.type])
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def make_parts(
+    config: Config, loss: Loss | None, metrics: Mapping[str, Metric] | None, say: Callable[[str], None]
+) -> Parts:
+    """Load the data, build the network, and check that they fit together."""
+    data = config.data.load(config.seed)
+    if config.filter.path is not None:
+        data = with_filter_file(data, config.filter.path)
+    config.check_against(data)
+    make = partial(config.model.build, data.sample_shape, data.classes)
+    build = partial(network, make, config.seed, pick_device(config.execution.device))
+    net = build()
+    if metrics is None:
+        metrics = {"accuracy": accuracy, **by_client(data.test_clients)} if data.classes else {}
+    filter_data = data.with_filter_size(config.filter.size, config.seed)
+    parts = Parts(
+        config=config,
+        data=data,
+        build=build,
+        net=net,
+        start=State(net.weights()),
+        loss=loss or (cross_entropy if data.classes else mean_squared_error),
+        metrics=metrics,
+        V=samples_on(net, data, filter_data.filter_x, filter_data.filter_y).aligned(),
+        test_set=samples_on(net, data, data.test_x, data.test_y).aligned(),
+        problem=_known_problem(config, data, say) if loss is None else None,
+    )
+    _test_once(parts)
+    return parts
+
+
+@contextmanager
+def open_server(parts: Parts, say: Callable[[str], None]) -> Iterator[Server]:
+    """The server and its simulated clients, for the duration of a run."""
+    config, net = parts.config, parts.net
+    workers = config.execution.workers or num_cores()
+    with (
+        open_clients(config, parts.data, net, parts.loss, parts.build, workers, say) as clients,
+        closing(FilteringSet.of(net, parts.V, parts.loss, parts.build, workers)) as V,
+    ):
+        server = make_server(config, LogitCache(clients, V), net.layout, V, problem=parts.problem)
+        if isinstance(server.filter_round, ByLogits) and (warning := logits_cost_more(parts, server.filter_round)):
+            say(warning)
+        yield server
+
+
+def network(make: Callable[[], nn.Module], seed: int, device: torch.device) -> FlatModel:
+    """The network with its initial weights w_1, which depend on the seed alone."""
+    with torch_seeded(stream(seed, SETUP, "initial-weights"), device):
+        if isinstance(make, nn.Module):
+            raise PluginError("model must be a function that makes a new module; write model=lambda: nn.Linear(8, 3)")
+        try:
+            module = make()
+        except (RuntimeError, MemoryError, TypeError, ValueError) as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise PluginError(f"the model cannot be built: {reason}") from error
+        if not isinstance(module, nn.Module):
+            raise PluginError(f"model must be a function that makes an nn.Module (got {type(module).__name__})")
+        return FlatModel(module, device)
+
+
+def logits_cost_more(parts: Parts, by_logits: ByLogits) -> str | None:
+    """A warning where the logits transport sends more in a filter round than models would; None otherwise."""
+    config, available = parts.config, parts.config.availability.most_available(parts.data.num_clients)
+    n = min(available, config.filter.cap or available)
+    m = min(config.filter.part or len(parts.V), len(parts.V))
+    K = min(config.selection.k, n)
+    model = update_bytes(parts.net.layout) / 1e6
+    logits = logit_reply_bytes(by_logits.encoding, (m, *by_logits.output_shape)) / 1e6
+    if n * logits + K * model <= n * model:
+        return None
+    return (
+        f'filter.transport = "logits" sends more than "models" here: {n * logits + K * model:.3g} MB per filter round '
+        f"({n} times {logits:.3g} MB of logits and {K} models of {model:.3g} MB) instead of {n * model:.3g} MB "
+        f"({n} models); set filter.precision, filter.part or filter.top, or lower filter.size"
+    )
+
+
+def _known_problem(config: Config, data: FederatedData, say: Callable[[str], None]) -> LeastSquares | None:
+    try:
+        return config.data.known_problem(data, config.model, config.training.weight_decay)
+    except DataError as error:
+        say(f"the distance to the optimum is not measured: {error}")
+        return None
+
+
+def _test_once(parts: Parts) -> None:
+    """Test the initial model, so that a model that does not fit the data is reported before the first round."""
+    batch, _ = next(parts.test_set.chunks())
+    try:
+        parts.test(0, parts.start.w)
+    except Exception as error:
+        raise PluginError(
+            f"the model, the loss or a metric does not fit the data (a batch of "
+            f"{str(batch.dtype).removeprefix('torch.')}{list(batch.shape)}): {type(error).__name__}: {error}"
+        ) from error

@@ -1,0 +1,88 @@
+"""The simulated clients of a run: the executor that the config asks for, and the wrappers around it."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from typing import Literal
+
+from torch import nn
+
+from filfl.config import Config
+from filfl.core.clients import TrainingClients
+from filfl.data import FederatedData
+from filfl.errors import ConfigError
+from filfl.evaluation import Loss
+from filfl.simulation.executors.pool import CannotRun
+from filfl.simulation.executors.processes import ProcessClients
+from filfl.simulation.executors.serial import SerialClients
+from filfl.simulation.executors.trial import why_not_batched
+from filfl.simulation.executors.vectorized import VectorizedClients
+from filfl.simulation.local_training import LocalTraining
+from filfl.simulation.wrappers.attack import AttackingClients
+from filfl.simulation.wrappers.spill import SpillingClients
+from filfl.system import keep_freed_memory
+from filfl.weights import FlatModel
+
+Mode = Literal["auto", "serial", "vectorized", "processes"]
+
+SMALL = 300_000
+"""Models with at most so many weights are batched: most of the time of a step is spent on starting its kernels."""
+LONG = 100
+"""Worker processes pay off for runs that train at least so many clients: they take some seconds to start."""
+
+
+@contextmanager
+def open_clients(
+    config: Config,
+    data: FederatedData,
+    net: FlatModel,
+    loss: Loss,
+    build: Callable[[], FlatModel],
+    workers: int,
+    say: Callable[[str], None],
+) -> Iterator[TrainingClients]:
+    """The simulated clients of a run. `build` makes another network like `net`, in this process or in another."""
+    keep_freed_memory()
+    options = config.execution
+    training = LocalTraining(config.seed, config.algorithm, config.training)
+    if options.memory is not None and net.device.type != "cpu":
+        raise ConfigError(f"execution.memory is for the CPU only, but this run is on {net.device}; remove it")
+    mode = choose(config, data, net, loss, training, workers) if options.mode == "auto" else options.mode
+    reason = why_not_batched(data, net, loss, training) if options.mode == "vectorized" else None
+    clients: TrainingClients | None = None
+    with ExitStack() as opened:
+        if mode == "vectorized" and not reason:
+            clients = opened.enter_context(closing(VectorizedClients(data, net, loss, training, workers)))
+        elif mode == "processes":
+            try:
+                clients = opened.enter_context(ProcessClients(data, net, loss, training, build, workers))
+            except CannotRun as error:
+                reason = str(error)
+        if reason and options.mode != "auto":
+            say(f'execution.mode = "{mode}" is not available ({reason}); falling back to serial')
+        clients = clients or SerialClients(data, net, loss, training)
+        if len(bad := config.attack.bad(data.num_clients, config.seed)):
+            clients = AttackingClients(clients, net.layout, config.attack, bad)
+        if options.memory is not None:
+            clients = SpillingClients(clients, net.layout, options.memory * 1e9)
+        yield clients
+
+
+def choose(
+    config: Config, data: FederatedData, net: FlatModel, loss: Loss, training: LocalTraining, workers: int
+) -> Mode:
+    """The rule of `auto`: vectorized for small models that can be batched; otherwise processes for long runs.
+
+    Whether to vectorize depends on the model alone, since the results differ in the last digits. Serial and processes
+    agree bit for bit.
+    """
+    on_cpu = net.device.type == "cpu"
+    small = net.layout.num_trained <= SMALL and not (on_cpu and slow_in_batches(net.module))
+    if small and why_not_batched(data, net, loss, training) is None:
+        return "vectorized"
+    long = config.rounds * config.selection.k >= LONG
+    return "processes" if on_cpu and long and workers > 1 else "serial"
+
+
+def slow_in_batches(module: nn.Module) -> bool:
+    """Whether it has convolutions, which a CPU computes more slowly in groups than one by one."""
+    return any(isinstance(part, nn.modules.conv._ConvNd) for part in module.modules())

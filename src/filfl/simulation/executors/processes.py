@@ -1,0 +1,158 @@
+"""Simulated clients in parallel worker processes.
+
+The workers run the serial executor, one client at a time with one thread: the results are the serial executor's, bit
+for bit, whatever the number of workers. Samples, weights and results are in shared memory; pipes carry plain values.
+"""
+
+import os
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from filfl.core.clients import Failure, Split, Update
+from filfl.data import FederatedData
+from filfl.evaluation import ALIGNED, Loss
+from filfl.selection.base import AnyIds
+from filfl.simulation.executors.pool import CannotRun, Pool
+from filfl.simulation.executors.serial import samples_on
+from filfl.simulation.executors.shared import Segment, Spec, spec_of
+from filfl.simulation.executors.worker import torch_settings
+from filfl.simulation.local_training import LocalTraining
+from filfl.weights import FlatModel, Weights
+
+
+class ProcessClients:
+    """Simulated clients in persistent workers, which end with the context."""
+
+    def __init__(
+        self,
+        data: FederatedData,
+        net: FlatModel,
+        loss: Loss,
+        training: LocalTraining,
+        build: Callable[[], FlatModel],
+        workers: int,
+    ) -> None:
+        """Raises `CannotRun` where worker processes cannot be used."""
+        if net.device.type != "cpu":
+            raise CannotRun(f"worker processes compute on the CPU, but this run is on {net.device}")
+        if os.name != "posix" or not hasattr(socket, "AF_UNIX") or not sys.executable:
+            raise CannotRun("this system cannot share unnamed memory with worker processes")
+        if isinstance(data.x, np.memmap):
+            raise CannotRun("the samples are in a mapped file, but worker processes need them in memory")
+        self._data = data
+        self._layout = net.layout
+        try:
+            pickled = torch.frombuffer(bytearray(cloudpickle.dumps((build, loss, training))), dtype=torch.uint8)
+        except Exception as error:
+            raise CannotRun(
+                f"the model, loss or algorithm cannot be sent to another process ({type(error).__name__}: {error})"
+            ) from None
+        samples = samples_on(net, data, data.x, data.y)
+        world = [
+            pickled,
+            *(samples.x, samples.y, samples.scale, samples.shift),
+            *(torch.from_numpy(cut) for cut in (data.offsets, data.train_ends)),
+        ]
+        empty = net.layout.empty()
+        weights_specs = [spec_of(empty.vector), spec_of(empty.integers)]
+        try:
+            self._world, world_specs = _shared(world)
+            self._weights = Segment.make(weights_specs)
+            self._w_t = Weights(*self._weights.tensors(weights_specs))
+            setup = {
+                "world": (self._world.fd, self._world.nbytes),
+                "world_specs": world_specs,
+                "weights": (self._weights.fd, self._weights.nbytes),
+                "weights_specs": weights_specs,
+                "settings": torch_settings(),
+            }
+            self._pool = Pool(min(workers, data.num_clients), setup, (self._world.fd, self._weights.fd))
+        except OSError as error:
+            raise CannotRun(f"worker processes cannot be started: {error.strerror}") from None
+        self._stack: Segment | None = None
+        self._rows = 0
+
+    def __enter__(self) -> "ProcessClients":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.close()
+
+    @property
+    def num_clients(self) -> int:
+        return self._data.num_clients
+
+    def train(self, t: int, ids: Sequence[int], weights: Weights) -> dict[int, Update | Failure]:
+        replies, rows = self._request_rows(ids, weights, lambda k, row: ("train", t, k, row))
+
+        def update(k: int, num_examples: int, train_loss: float) -> Update:
+            vector, integers = rows[k]
+            return Update(Weights(vector, integers), num_examples, train_loss)
+
+        return {k: reply if isinstance(reply, Failure) else update(k, *reply) for k, reply in replies.items()}
+
+    def losses(self, ids: Sequence[int], weights: Weights, split: Split) -> dict[int, float | Failure]:
+        self._share(weights)
+        replies = self._pool.request({k: ("losses", k, split) for k in self._largest_first(ids)}, None)
+        return {k: replies[k] for k in ids}
+
+    def gradients(self, ids: Sequence[int], weights: Weights) -> dict[int, Tensor | Failure]:
+        replies, rows = self._request_rows(ids, weights, lambda k, row: ("gradients", k, row))
+        trained = self._layout.num_trained
+        return {k: reply if isinstance(reply, Failure) else rows[k][0][:trained] for k, reply in replies.items()}
+
+    def num_examples(self, ids: AnyIds) -> NDArray[np.int64]:
+        of = np.asarray(ids, dtype=np.int64)
+        return np.asarray(self._data.train_ends[of] - self._data.offsets[of])
+
+    def _request_rows(
+        self, ids: Sequence[int], weights: Weights, task: Callable[[int, int], Sequence[Any]]
+    ) -> tuple[dict[int, Any], dict[int, tuple[Tensor, Tensor]]]:
+        """Run tasks whose result is a vector: the replies in the order of the ids, and each client's row."""
+        self._share(weights)
+        places = {k: row for row, k in enumerate(dict.fromkeys(ids))}
+        segment, specs = self._stack_for(len(places))
+        replies = self._pool.request({k: task(k, places[k]) for k in self._largest_first(places)}, (segment, specs))
+        vectors, integers = segment.tensors(specs)
+        floats = self._layout.num_floats
+        return {k: replies[k] for k in places}, {k: (vectors[i, :floats], integers[i]) for k, i in places.items()}
+
+    def _share(self, weights: Weights) -> None:
+        self._w_t.vector.copy_(weights.vector)
+        self._w_t.integers.copy_(weights.integers)
+
+    def _largest_first(self, ids: Sequence[int] | dict[int, int]) -> list[int]:
+        """The longest tasks first, so that none is left to a single worker at the end."""
+        cohort = list(ids)
+        sizes = dict(zip(cohort, self.num_examples(cohort).tolist(), strict=True))
+        return sorted(sizes, key=lambda k: (-sizes[k], k))
+
+    def _stack_for(self, rows: int) -> tuple[Segment, Sequence[Spec]]:
+        """Memory for this many results: that of the last call, unless it is too small or still in use."""
+        if self._stack is None or self._stack.lent or rows > self._rows:
+            self._stack, self._rows = None, rows
+            self._stack = Segment.make(self._stack_specs(rows))
+        return self._stack, self._stack_specs(self._rows)
+
+    def _stack_specs(self, rows: int) -> list[Spec]:
+        layout = self._layout
+        step = ALIGNED // layout.dtype.itemsize
+        width = -(-layout.num_floats // step) * step
+        return [([rows, width], str(layout.dtype).removeprefix("torch.")), ([rows, layout.num_integers], "int64")]
+
+
+def _shared(tensors: Sequence[Tensor]) -> tuple[Segment, list[Spec]]:
+    """A copy of tensors in shared memory."""
+    specs = [spec_of(tensor) for tensor in tensors]
+    segment = Segment.make(specs)
+    for copy, tensor in zip(segment.tensors(specs), tensors, strict=True):
+        copy.copy_(tensor)
+    return segment, specs

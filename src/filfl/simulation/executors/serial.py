@@ -1,0 +1,126 @@
+"""Simulated clients that train one after the other."""
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from filfl.algorithms.local_sgd import batches, local_sgd
+from filfl.core.clients import Failure, Split, Update
+from filfl.evaluation import Loss, Samples, full_gradient, mean_loss
+from filfl.rng import stream, torch_seeded
+from filfl.selection.base import AnyIds
+from filfl.simulation.local_training import LocalTraining
+from filfl.weights import FlatModel, Weights
+
+Reply = TypeVar("Reply")
+
+
+class Scaled(Protocol):
+    """Data whose bytes become `x * scale + shift`."""
+
+    @property
+    def scale(self) -> object: ...
+    @property
+    def shift(self) -> object: ...
+
+
+class ClientData(Scaled, Protocol):
+    """The part of `FederatedData` that local training needs; worker processes have only this part."""
+
+    @property
+    def x(self) -> object: ...
+    @property
+    def y(self) -> object: ...
+    @property
+    def offsets(self) -> NDArray[np.int64]: ...
+    @property
+    def train_ends(self) -> NDArray[np.int64]: ...
+
+
+class SerialClients:
+    """Simulated clients that share one network. An exception in one client's training affects that client only."""
+
+    def __init__(self, data: ClientData, model: FlatModel, loss: Loss, training: LocalTraining) -> None:
+        self._data = data
+        self._model = model
+        self._loss = loss
+        self._training = training
+        self.samples = samples_on(model, data, data.x, data.y)
+
+    @property
+    def num_clients(self) -> int:
+        return len(self._data.train_ends)
+
+    def train(self, t: int, ids: Sequence[int], weights: Weights) -> dict[int, Update | Failure]:
+        def train(k: int) -> Update:
+            return self._train(t, k, weights)
+
+        return {k: _attempt("training", train, k) for k in ids}
+
+    def losses(self, ids: Sequence[int], weights: Weights, split: Split) -> dict[int, float | Failure]:
+        def loss(k: int) -> float:
+            return mean_loss(self._model, weights, self._part(k, split), self._loss)
+
+        return {k: _attempt("computing the loss", loss, k) for k in ids}
+
+    def gradients(self, ids: Sequence[int], weights: Weights) -> dict[int, Tensor | Failure]:
+        def gradient(k: int) -> Tensor:
+            return full_gradient(self._model, weights, self._part(k, "train"), self._loss)
+
+        return {k: _attempt("computing the gradient", gradient, k) for k in ids}
+
+    def num_examples(self, ids: AnyIds) -> NDArray[np.int64]:
+        of = np.asarray(ids, dtype=np.int64)
+        return np.asarray(self._data.train_ends[of] - self._data.offsets[of])
+
+    def _train(self, t: int, k: int, weights: Weights) -> Update:
+        samples = self._part(k, "train")
+        seed, options = self._training.seed, self._training.options
+        with torch_seeded(stream(seed, t, "dropout", k), self._model.device):
+            train_loss = local_sgd(
+                self._model,
+                weights,
+                samples,
+                self._loss,
+                self._training.algorithm,
+                batches(len(samples), options.batch, options.epochs, options.steps, stream(seed, t, "batches", k)),
+                lr=options.lr_at(t),
+                momentum=options.momentum,
+                weight_decay=options.weight_decay,
+            )
+        return Update(self._model.weights(), len(samples), train_loss)
+
+    def span(self, k: int, split: Split) -> tuple[int, int]:
+        """The range of a client's samples of a split; its training samples where the split is empty."""
+        start, middle, stop = (
+            int(i) for i in (self._data.offsets[k], self._data.train_ends[k], self._data.offsets[k + 1])
+        )
+        return (middle, stop) if split == "validation" and middle < stop else (start, middle)
+
+    def _part(self, k: int, split: Split) -> Samples:
+        return self.samples.part(*self.span(k, split))
+
+
+def _attempt(task: str, run: Callable[[int], Reply], k: int) -> Reply | Failure:
+    try:
+        return run(k)
+    except Exception as error:
+        return Failure(f"{task} raised {type(error).__name__}: {error}")
+
+
+def samples_on(model: FlatModel, data: Scaled, x: object, y: object) -> Samples:
+    """Arrays of a federated dataset as samples on the model's device; floating-point inputs in its dtype."""
+
+    def tensor(values: object) -> Tensor:
+        with warnings.catch_warnings():
+            # Mapped files are read-only, and nothing here writes to them.
+            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+            moved = torch.as_tensor(values).to(model.device)
+        return moved.to(model.layout.dtype) if moved.is_floating_point() else moved
+
+    return Samples(tensor(x), tensor(y), tensor(data.scale), tensor(data.shift))

@@ -1,0 +1,196 @@
+"""Simulated clients that train together, many of them in one batched computation.
+
+Clients train in blocks: a block's weights are one stack [C, d], and its step is batched over the clients. Each client
+sees exactly its own batches in its own order; where sizes differ, batches are padded with samples of weight 0. How a
+cohort is divided into blocks depends on the cohort alone, and a block is computed by one thread, so the result does not
+depend on the number of cores.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from filfl.algorithms.local_sgd import batches
+from filfl.core.clients import Failure, Split, Update
+from filfl.data import FederatedData
+from filfl.evaluation import CHUNK, Loss
+from filfl.rng import stream
+from filfl.selection.base import AnyIds
+from filfl.simulation.executors.batched import BatchedModel, Rule
+from filfl.simulation.executors.serial import SerialClients
+from filfl.simulation.local_training import LocalTraining
+from filfl.weights import FlatModel, Weights
+
+BLOCK = {"cpu": 16, "cuda": 64}
+"""The largest number of clients in a block. Smaller on a CPU, so that their weights stay in its cache and a large
+cohort has a block for every core; in much smaller blocks, starting the kernels takes longer than running them."""
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """The clients of a block and their batches."""
+
+    block: list[int]
+    index: Tensor
+    """[S, C, B]: the samples of each step."""
+    share: Tensor
+    """[S, C, B]: their shares of the mean; 0 for padding."""
+    sizes: Tensor
+    """[S, C]: the sizes of the batches without padding."""
+
+
+class VectorizedClients:
+    """Simulated clients that train together. A block that raises is trained by the serial executor instead."""
+
+    def __init__(
+        self, data: FederatedData, model: FlatModel, loss: Loss, training: LocalTraining, threads: int
+    ) -> None:
+        self._data = data
+        self._model = model
+        self._training = training
+        self._serial = SerialClients(data, model, loss, training)
+        self._samples = self._serial.samples
+        self._batched = BatchedModel(model, self._samples, loss)
+        self._width = int(data.num_train.max())
+        self._pool = ThreadPoolExecutor(threads, "clients", initializer=torch.set_num_threads, initargs=(1,))
+
+    def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    @property
+    def num_clients(self) -> int:
+        return self._serial.num_clients
+
+    def train(self, t: int, ids: Sequence[int], weights: Weights) -> dict[int, Update | Failure]:
+        # All batches are drawn first: drawing needs Python's lock, and would stall the threads, whose kernels do not.
+        plans = [self._plan(t, block) for block in self._blocks(ids)]
+        replies: dict[int, Update | Failure] = {}
+        for plan, trained in zip(plans, self._each(lambda plan: self._train(t, plan, weights), plans), strict=True):
+            replies |= trained or self._serial.train(t, plan.block, weights)
+        return {k: replies[k] for k in ids}
+
+    def losses(self, ids: Sequence[int], weights: Weights, split: Split) -> dict[int, float | Failure]:
+        """All clients' samples go through the model together: it is the same model for all of them."""
+        parts = [self._serial.span(k, split) for k in ids]
+        index = np.concatenate([np.arange(start, stop) for start, stop in parts]) if parts else np.empty(0, np.int64)
+        try:
+            each = self._sample_losses(torch.from_numpy(index).to(self._model.device), weights)
+        except Exception:
+            return self._serial.losses(ids, weights, split)
+        ends = np.cumsum([stop - start for start, stop in parts])
+        return {k: float(losses.mean()) for k, losses in zip(ids, np.split(each, ends[:-1]), strict=True)}
+
+    def gradients(self, ids: Sequence[int], weights: Weights) -> dict[int, Tensor | Failure]:
+        replies: dict[int, Tensor | Failure] = {}
+        for block in self._blocks(ids):
+            try:
+                replies |= zip(block, self._gradients(block, weights), strict=True)
+            except Exception:
+                replies |= self._serial.gradients(block, weights)
+        return {k: replies[k] for k in ids}
+
+    def num_examples(self, ids: AnyIds) -> NDArray[np.int64]:
+        return self._serial.num_examples(ids)
+
+    def _blocks(self, ids: Sequence[int]) -> list[list[int]]:
+        """The cohort in as few blocks as the limit allows, of about equal length. Clients of similar size share a
+        block, so that there is little padding."""
+        cohort = np.unique(np.array(ids, dtype=np.int64))
+        by_size = cohort[np.argsort(self.num_examples(cohort), kind="stable")]
+        count = -(-len(cohort) // BLOCK[self._model.device.type])
+        return [part.tolist() for part in np.array_split(by_size, count)] if count else []
+
+    def _each(self, work: Callable[[_Plan], Any], plans: list[_Plan]) -> Iterable[Any]:
+        """The result of every block; None where it raised. Its clients are then trained one by one, so that the client
+        that raises is the only one to fail."""
+
+        def attempt(plan: _Plan) -> Any:
+            try:
+                return work(plan)
+            except Exception:
+                return None
+
+        run = map if self._model.device.type == "cuda" or len(plans) == 1 else self._pool.map
+        return run(attempt, plans)
+
+    def train_block(self, t: int, block: list[int], weights: Weights) -> dict[int, Update]:
+        """Train these clients together; raises where that is not possible."""
+        return self._train(t, self._plan(t, block), weights)
+
+    def _train(self, t: int, plan: _Plan, weights: Weights) -> dict[int, Update]:
+        options = self._training.options
+        self._model.module.train()
+        block = plan.block
+        trained = self._model.layout.num_trained
+        stack = weights.vector.repeat(len(block), 1)
+        w = stack[:, :trained]
+        velocity = torch.zeros_like(w) if options.momentum else w[:, :0]
+        rule = Rule(self._training.algorithm, options.momentum, options.weight_decay)
+        rates = (plan.sizes > 0) * torch.tensor(options.lr_at(t), dtype=stack.dtype, device=stack.device)
+        losses = [
+            self._batched.step(rule, w, velocity, weights.vector, index, share, rate)
+            for index, share, rate in zip(plan.index, plan.share, rates, strict=True)
+        ]
+        totals = (torch.stack(losses).double() * plan.sizes).sum(dim=0) / plan.sizes.sum(dim=0)
+        sizes = self.num_examples(block).tolist()
+        return {
+            k: Update(Weights(row, weights.integers), size, loss)
+            for k, row, size, loss in zip(block, stack, sizes, totals.tolist(), strict=True)
+        }
+
+    def _plan(self, t: int, block: list[int]) -> _Plan:
+        """The batches of every step, exactly those that each client would draw alone."""
+        seed, options = self._training.seed, self._training.options
+        steps = [
+            list(batches(size, options.batch, options.epochs, options.steps, stream(seed, t, "batches", k)))
+            for k, size in zip(block, self.num_examples(block).tolist(), strict=True)
+        ]
+        shape = (max(map(len, steps)), len(block), min(options.batch, self._width))
+        index = np.empty(shape, dtype=np.int64)
+        index[:] = self._data.offsets[block][:, None]
+        sizes = np.zeros(shape[:2], dtype=np.int64)
+        for c, (k, own) in enumerate(zip(block, steps, strict=True)):
+            for s, chosen in enumerate(own):
+                index[s, c, : len(chosen)] = chosen + self._data.offsets[k]
+                sizes[s, c] = len(chosen)
+        return self._on_device(block, index, sizes)
+
+    def _on_device(self, block: list[int], index: NDArray[np.int64], sizes: NDArray[np.int64]) -> _Plan:
+        real = np.arange(index.shape[-1]) < sizes[..., None]
+        share = torch.from_numpy(real / np.maximum(sizes, 1)[..., None])
+        device, dtype = self._model.device, self._model.layout.dtype
+        index_there, sizes_there = torch.from_numpy(index).to(device), torch.from_numpy(sizes).to(device)
+        return _Plan(block, index_there, share.to(device, dtype), sizes_there)
+
+    @torch.no_grad()
+    def _sample_losses(self, index: Tensor, weights: Weights) -> NDArray[np.float64]:
+        self._model.load(weights)
+        self._model.module.eval()
+        state = self._model.layout.unflatten(weights)
+        chunks = [self._samples.batch(index[start : start + CHUNK]) for start in range(0, len(index), CHUNK)]
+        losses = [self._batched.sample_losses(state, x, y) for x, y in chunks]
+        return torch.cat(losses).double().cpu().numpy()
+
+    def _gradients(self, block: list[int], weights: Weights) -> Tensor:
+        """The gradient of each client's mean loss, in chunks of its samples."""
+        self._model.module.eval()
+        trained = self._model.layout.num_trained
+        w = weights.vector[:trained].expand(len(block), trained)
+        num, starts = self.num_examples(block), self._data.offsets[block]
+        total = torch.zeros_like(w)
+        for start in range(0, int(num.max()), CHUNK):
+            sizes = np.clip(num - start, 0, CHUNK)
+            at = np.arange(int(sizes.max()))
+            real = at < sizes[:, None]
+            index = starts[:, None] + np.where(real, start + at, 0)
+            share = torch.from_numpy(real / num[:, None]).to(w)
+            chunk = torch.from_numpy(index).to(w.device)
+            gradients, _ = self._batched.gradients(w, weights.vector, chunk, share, self._samples.x, self._samples.y)
+            total += self._batched.flat(gradients)
+        return total

@@ -1,0 +1,63 @@
+"""Networks that evaluate candidates in parallel."""
+
+import threading
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import filfl
+from filfl.filtering import networks
+from filfl.filtering.networks import Networks, how_many
+from filfl.weights import FlatModel
+
+CPU = torch.device("cpu")
+
+
+def dense() -> FlatModel:
+    return FlatModel(nn.Linear(5, 3), CPU)
+
+
+@pytest.fixture
+def together() -> Any:
+    made = Networks(dense(), dense, at_once=3)
+    yield made
+    made.close()
+
+
+def test_results_are_in_order_and_errors_are_raised(together: Networks) -> None:
+    assert together.each(lambda i: i * i, range(50)) == [i * i for i in range(50)]
+    assert together.each(lambda i: i * i, []) == []
+    with pytest.raises(ZeroDivisionError):
+        together.each(lambda i: 1 // i, [2, 1, 0])
+
+
+def test_at_once_threads_run_each_with_its_own_network(together: Networks) -> None:
+    met = threading.Barrier(3, timeout=30)
+
+    def work(_: int) -> int:
+        with together.network() as net:
+            met.wait()  # passes only if three are in here at the same time
+            return id(net)
+
+    assert len(set(together.each(work, range(6)))) == 3
+
+
+@pytest.mark.parametrize("filter", ["dgf", "rgf", "opt"])
+def test_the_number_of_threads_does_not_change_a_run(
+    small: dict[str, Any], filter: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(networks, "MIN_WORK", 0)
+    runs = [
+        filfl.simulate({**small, "filter.name": filter, "execution.mode": "serial", "execution.workers": n}).records
+        for n in (1, 2, 7)
+    ]
+    assert runs[0] == runs[1] == runs[2]
+
+
+def test_how_many_at_a_time() -> None:
+    assert how_many(dense(), 10, workers=8) == 1, "too small for a thread"
+    assert how_many(dense(), 10_000_000, workers=8) == 8
+    large = FlatModel(nn.Linear(4096, 4096, bias=False), CPU)  # sums of 134 MB
+    assert [how_many(large, 100, workers) for workers in (1, 2, 64)] == [1, 2, 4]
