@@ -4,6 +4,7 @@
 anything is damaged, and `read_finished_run` also where the run is not finished.
 """
 
+import contextlib
 import json
 import math
 import tomllib
@@ -72,13 +73,15 @@ class Run:
         return np.arange(record["num_available"]) if all_clients else None
 
     def may_be_chosen(self, record: Mapping[str, Any]) -> Ids:
-        """The clients from which A_t was selected. S_t is computed again where the record does not list it."""
+        """The clients from which A_t was selected; empty if they are unknown. S_t is computed again if the record does
+        not list it."""
         if record["filtered"] is not None:
             return np.array(record["filtered"], dtype=np.int64)
-        listed = self.available(record)
-        if listed is not None or self.clients is None:
-            return np.empty(0, dtype=np.int64) if listed is None else listed
-        return self.config.availability(record["round"], len(self.clients), self.config.seed)
+        pool = self.available(record)
+        if pool is None and self.clients is not None and self.table:
+            with contextlib.suppress(RunError):  # a config that is not valid
+                pool = self.config.availability(record["round"], len(self.clients), self.config.seed)
+        return np.empty(0, dtype=np.int64) if pool is None else pool
 
 
 def is_run(directory: Path) -> bool:
