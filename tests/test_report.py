@@ -25,6 +25,7 @@ from filfl.report.html.collect import ArmRuns, Section, collect
 from filfl.report.html.headline import headline, measure
 from filfl.report.html.render import render, report_data, settings, to_script
 from filfl.report.plots import label_points
+from filfl.report.series import CURVES, Series, series_of
 from filfl.report.table import page_row
 from filfl.runs.reader import Run, is_record, read_finished_run, read_run, scan_run
 from filfl.runs.registered import Registered
@@ -197,6 +198,20 @@ def test_client_map_agrees_with_counts(data: st.DataObject) -> None:
         assert len(row) - row.count("0") == found["available"][k]
         assert row.count("4") == found["selected"][k]
         assert found["kept"][k] <= found["considered"][k] <= found["available"][k]
+
+
+def test_unknown_clients_and_pools_do_not_stop_the_report() -> None:
+    joined_later = record(1, did_filter=True, available=[0, 1, 5], considered=[5, 1], filtered=[1, 5], selected=[5])
+    not_listed = record(2, available=None, num_available=2, selected=[1])
+    run = stored("dgf", [joined_later, not_listed], noisy=(False, True, False))
+    damaged = Run(run.directory, {}, run.records, clients=run.clients)
+    invalid = Run(run.directory, {"rounds": -1}, run.records, clients=run.clients)
+    for shown in (damaged, invalid):
+        assert shown.may_be_chosen(not_listed).tolist() == [], "without a config, S_t cannot be computed again"
+        assert series_of(CURVES["noisy"], [shown]) == Series((1,), (100.0,), (0.0,)), "of clients 1 and 5, 1 is known"
+        arm = ArmRuns("dgf", "dgf", (shown,))
+        (made,) = report_data([Section("title", Path("place"), (0,), (arm,))])["sections"]
+        assert made["runs"][0]["clients"]["map"] == ["10", "34", "00"]
 
 
 def test_map_of_many_clients_shows_the_most_active() -> None:

@@ -34,8 +34,9 @@ class Series:
 
 def _bad_share(record: Record, run: Run) -> float | None:
     bad = run.clients.noisy if run.clients else np.zeros(0, dtype=bool)
-    pool = run.may_be_chosen(record) if bad.any() else ()
-    return 100 * float(np.mean(bad[pool])) if len(pool) else None
+    pool = run.may_be_chosen(record) if bad.any() else np.empty(0, dtype=np.int64)
+    known = pool[pool < len(bad)]  # a client that joined later may not be in clients.csv yet
+    return 100 * float(np.mean(bad[known])) if len(known) else None
 
 
 CURVES = {

@@ -4,6 +4,7 @@
 anything is damaged, and `read_finished_run` also where the run is not finished.
 """
 
+import contextlib
 import json
 import math
 import tomllib
@@ -14,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from filfl.availability.base import Availability, Ids
-from filfl.errors import RunError
+from filfl.availability.base import NO_IDS, Availability, Ids
+from filfl.errors import ConfigError, RunError
 from filfl.plugins import read_plugin
 from filfl.runs.registered import Registered
 from filfl.runs.store import CLIENTS, CONFIG, RECORDS, SUMMARY, TIMES, read_times
@@ -64,14 +65,16 @@ class Run:
         return np.arange(record["num_available"]) if all_clients else None
 
     def may_be_chosen(self, record: Mapping[str, Any]) -> Ids:
-        """The clients from which A_t was selected. S_t is computed again where the record does not list it."""
+        """The clients from which A_t was selected; empty if they are unknown. S_t is computed again if the record does
+        not list it."""
         if record["filtered"] is not None:
             return np.array(record["filtered"], dtype=np.int64)
-        listed = self.available(record)
-        if listed is not None or self.clients is None:
-            return np.empty(0, dtype=np.int64) if listed is None else listed
-        availability: Availability = read_plugin("availability", self.table["availability"])
-        return availability(record["round"], len(self.clients), self.seed)
+        pool = self.available(record)
+        if pool is None and self.clients is not None and self.table:
+            with contextlib.suppress(ConfigError, KeyError):  # a config that is not valid
+                availability: Availability = read_plugin("availability", self.table["availability"])
+                pool = availability(record["round"], len(self.clients), self.seed)
+        return NO_IDS if pool is None else pool
 
 
 def is_run(directory: Path) -> bool:

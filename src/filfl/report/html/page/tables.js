@@ -88,7 +88,7 @@ function drawRuns(section) {
     { label: "seconds", hint: "Total over all rounds and phases" },
     { label: "by phase", text: true },
     { label: "seconds per round" },
-    { label: "made with", text: true },
+    { label: "versions", text: true },
     { label: "directory", text: true },
   ];
   const rows = section.runs.map((run) => {
