@@ -29,11 +29,11 @@ lint: $(READY)  ## Check style (ruff) and types (mypy)
 study: $(READY)  ## Measure the filters, write docs/filters.md (30 min)
 	$(BIN)/python benchmarks/filter_study.py
 
-results: $(READY)  ## Write docs/results.md (FROM=DIR: add new results first)
-	$(BIN)/python benchmarks/results_page.py $(FROM)
-
 reference: $(READY)  ## Write docs/config.md, the reference of all options
 	$(BIN)/python -m filfl.config_reference docs/config.md
+
+results: $(READY)  ## Write docs/results.md (FROM=DIR: add new results first)
+	$(BIN)/python benchmarks/results_page.py $(FROM)
 
 bench: $(READY)  ## Measure the speed of the simulator
 	$(BIN)/python benchmarks/run.py

@@ -199,14 +199,16 @@ def test_compare_writes_a_table_and_pictures(filfl_process, filfl, folder: Path)
     plan = tomllib.loads((folder / "c" / "comparison.toml").read_text())
     assert plan["runs"]["dgf"] == ["dgf/seed-0", "dgf/seed-1"] and plan["arms"]["dgf"]["against"] == "none"
     assert "6/6" in again
-    assert "error: c already holds a comparison; add --resume" in filfl("compare", "tiny.toml", "--out", "c", code=1)
+    assert "error: c already contains a comparison; add --resume" in filfl("compare", "tiny.toml", "--out", "c", code=1)
     (folder / "thesis").mkdir()
     (folder / "thesis" / "thesis.txt").write_text("mine")
-    assert "holds no comparison" in filfl("compare", "tiny.toml", "--out", "thesis", "--resume", code=1)
+    assert "contains no comparison" in filfl("compare", "tiny.toml", "--out", "thesis", "--resume", code=1)
     (folder / "c" / "comparison.toml").write_text("seeds = ")
     assert "comparison.toml is damaged" in filfl("compare", "tiny.toml", "--out", "c", "--resume", code=1)
     (folder / "c" / "comparison.toml").write_text("seeds = [0]")
-    assert "holds another comparison" in filfl("compare", "tiny.toml", "--out", "c", "--resume", "--seeds", "3", code=1)
+    assert "contains another comparison" in filfl(
+        "compare", "tiny.toml", "--out", "c", "--resume", "--seeds", "3", code=1
+    )
 
 
 def test_compare_and_run_give_the_same_records(filfl_process, filfl, folder: Path) -> None:

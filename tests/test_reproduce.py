@@ -162,7 +162,7 @@ def test_existing_runs_are_reused_and_never_mixed(done: tuple[Path, str], output
     assert len(again) == 12 and {key: again[key] for key in made} == made, "only the new seed was run"
     for other, key in ((["--scale", "paper"], "scale"), (["--set", "seed=100"], "set")):
         refused = output_of(folder, "alone.toml", "--out", "out", *other, code=1)
-        assert f"error: out/alone holds another comparison ({key} differs, see" in refused
+        assert f"error: out/alone contains another comparison ({key} differs, see" in refused
 
 
 def test_an_interrupted_or_killed_reproduction_resumes(tmp_path: Path, environment: dict[str, str]) -> None:

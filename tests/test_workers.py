@@ -16,7 +16,13 @@ import pytest
 from filfl.errors import ConfigError, RunError
 from filfl.experiment import Experiment
 from filfl.runs import Beginning, Callback
+from filfl.simulation import simulate
 from filfl.workers import PlannedRun, RunProgress, run_all
+
+
+class NotPicklable(Exception):
+    def __init__(self, where: str, count: int) -> None:
+        super().__init__(f"{where}, {count} times")
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,8 @@ class InRound:
             if record["round"] == self.round:
                 if self.harm == "kill":
                     os.kill(os.getpid(), signal.SIGKILL)
+                if self.harm == "bug":
+                    raise NotPicklable("here", 3)
                 raise ConfigError([f"{self.harm} in round {self.round}", "and a second problem"])
 
         yield harm
@@ -60,9 +68,7 @@ def test_a_killed_worker_costs_only_its_own_run(tmp_path: Path, small: dict[str,
         rounds = [p.round for p in seen if p.directory.name == f"seed-{seed}" and not p.finished]
         assert rounds == [1, 2, 3, 4], "the progress of every round is reported, in order"
 
-    seen.clear()
-    run_all([planned(tmp_path, small, seed) for seed in range(4)], 2, True, seen.append, said.append)
-    assert finished(seen) == {f"seed-{seed}" for seed in range(4)}
+    assert len(simulate(runs[1].config, out=runs[1].directory, resume=True).records) == 4, "it can be resumed"
 
 
 def test_an_error_in_a_run_stops_all_runs_and_keeps_its_message(tmp_path: Path, small: dict[str, Any]) -> None:
@@ -76,6 +82,12 @@ def test_an_error_in_a_run_stops_all_runs_and_keeps_its_message(tmp_path: Path, 
     written = (tmp_path / "seed-0" / "rounds.jsonl").stat().st_size
     time.sleep(0.5)
     assert (tmp_path / "seed-0" / "rounds.jsonl").stat().st_size == written, "the other run has stopped"
+
+
+def test_an_unexpected_error_keeps_its_message_and_traceback(tmp_path: Path, small: dict[str, Any]) -> None:
+    with pytest.raises(RuntimeError, match="run 0: NotPicklable: here, 3 times") as error:
+        run_all([planned(tmp_path, small, 0, InRound(1, "bug"))], 1, False, lambda progress: None, lambda text: None)
+    assert "in harm" in str(error.value.__cause__), "the traceback of the worker process"
 
 
 ENDLESS = """
@@ -93,18 +105,18 @@ k = 3
 """
 
 
-def test_workers_exit_when_their_parent_is_killed(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_a_worker_exits_when_its_parent_is_killed(tmp_path: Path, environment: dict[str, str]) -> None:
     (tmp_path / "endless.toml").write_text(ENDLESS)
-    command = [sys.executable, "-m", "filfl.cli", "compare", "endless.toml", "--seeds", "2", "--jobs", "2"]
+    command = [sys.executable, "-m", "filfl.cli", "compare", "endless.toml", "--seeds", "1"]
     process = subprocess.Popen([*command, "--out", "out"], cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL)
-    records = [tmp_path / "out" / "dgf" / f"seed-{seed}" / "rounds.jsonl" for seed in (0, 1)]
+    records = tmp_path / "out" / "dgf" / "seed-0" / "rounds.jsonl"
 
-    def sizes() -> list[int]:
-        return [path.stat().st_size if path.exists() else 0 for path in records]
+    def size() -> int:
+        return records.stat().st_size if records.exists() else 0
 
     try:
         deadline = time.monotonic() + 120
-        while not all(sizes()):
+        while not size():
             assert time.monotonic() < deadline and process.poll() is None
             time.sleep(0.05)
     finally:
@@ -112,7 +124,7 @@ def test_workers_exit_when_their_parent_is_killed(tmp_path: Path, environment: d
         process.wait()
     deadline = time.monotonic() + 60
     before = None
-    while (now := sizes()) != before:
-        assert time.monotonic() < deadline, "the runs continue without their parent"
+    while (now := size()) != before:
+        assert time.monotonic() < deadline, "the run continues without its parent"
         before = now
         time.sleep(1)

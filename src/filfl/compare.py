@@ -106,7 +106,7 @@ def run_plans(
 
 
 def _check_directory(plan: Plan, resume: bool) -> None:
-    """Create the directory, or check that it holds the same comparison."""
+    """Create the directory, or check that it contains the same comparison."""
     try:
         plan.directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -114,11 +114,11 @@ def _check_directory(plan: Plan, resume: bool) -> None:
     path = plan.directory / PLAN
     if not path.exists():
         if any(plan.directory.iterdir()):
-            raise RunError(f"{plan.directory} is not empty and holds no comparison; choose another --out")
+            raise RunError(f"{plan.directory} is not empty and contains no comparison; choose another --out")
         return
     if not resume:
         raise RunError(
-            f"{plan.directory} already holds a comparison; add --resume to continue it, or choose another --out"
+            f"{plan.directory} already contains a comparison; add --resume to continue it, or choose another --out"
         )
     try:
         stored = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -128,5 +128,5 @@ def _check_directory(plan: Plan, resume: bool) -> None:
     for key in plan.fixed:
         if stored.get(key) != new.get(key):
             raise RunError(
-                f"{plan.directory} holds another comparison ({key} differs, see {path}); choose another --out"
+                f"{plan.directory} contains another comparison ({key} differs, see {path}); choose another --out"
             )

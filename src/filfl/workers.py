@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from filfl.errors import RunError
+from filfl.errors import FilflError, RunError
 from filfl.system import num_cores
 
 if TYPE_CHECKING:  # the parent does not need torch
@@ -168,5 +168,10 @@ def _make_run(run: PlannedRun, resume: bool, cores: int) -> RunProgress:
 
     execution = replace(run.config.execution, workers=run.config.execution.workers or cores)
     config = replace(run.config, execution=execution)
-    result = simulate(config, callbacks=[report, *run.trackers], out=run.directory, resume=resume, say=_parent.send)
+    try:
+        result = simulate(config, callbacks=[report, *run.trackers], out=run.directory, resume=resume, say=_parent.send)
+    except (FilflError, OSError):
+        raise
+    except Exception as error:  # it may be of a class that cannot be pickled
+        raise RuntimeError(f"{run.label}: {type(error).__name__}: {error}") from error
     return RunProgress.of(run.directory, result.records[-1], finished=True)
