@@ -118,8 +118,9 @@ def test_filter_size_keeps_m_of_the_servers_samples() -> None:
     data = Digits().load(0)
     smaller = data.with_filter_size(17, seed=0)
     assert len(smaller.filter_y) == 17
-    rows = {row.tobytes() for row in data.filter_x}
-    assert all(row.tobytes() in rows for row in smaller.filter_x)
+    label = {row.tobytes(): y for row, y in zip(data.filter_x, data.filter_y, strict=True)}
+    assert [label[row.tobytes()] for row in smaller.filter_x] == smaller.filter_y.tolist(), "each with its own label"
+    assert smaller.filter_y.tolist() != data.filter_y[:17].tolist(), "drawn, not the first"
     assert data.with_filter_size(None, seed=0) is data
 
 

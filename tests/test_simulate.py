@@ -315,10 +315,10 @@ def test_dropout_differs_between_clients_and_rounds() -> None:
     from filfl.simulation.local_training import LocalTraining
     from filfl.weights import FlatModel
 
-    # Two clients with the same samples and one batch: only dropout can make them differ.
-    x = np.tile(np.random.default_rng(0).normal(size=(8, 6)), (2, 1))
+    # All samples of both clients are equal, so that their order does not matter: only dropout can make them differ.
+    x = np.ones((16, 6))
     data = filfl.FederatedData.from_arrays(
-        x, np.tile(np.arange(8) % 2, 2), np.repeat([0, 1], 8), test=(x[:1], [0]), filtering=0.0, validation=0.0
+        x, np.zeros(16, dtype=int), np.repeat([0, 1], 8), test=(x[:1], [1]), filtering=0.0, validation=0.0
     )
     model = FlatModel(nn.Sequential(nn.Dropout(0.5), nn.Linear(6, 2)), torch.device("cpu"))
     start = model.weights()

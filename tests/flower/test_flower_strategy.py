@@ -172,7 +172,7 @@ def test_the_servers_own_test_is_recorded(tmp_path: Path) -> None:
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["rounds"] == 2 and summary["final_accuracy"] == pytest.approx(0.15)
     assert read_run(tmp_path / "run").clients.names.tolist() == [f"site{i}" for i in range(SITES)]
-    config = read_run(tmp_path / "run").config
+    config = read_run(tmp_path / "run").table
     assert (config["aggregation"]["strategy"], config["selection"]["k"], config["rounds"]) == ("FedAvg", 2, 2)
 
 
