@@ -40,7 +40,7 @@ def refusal(update: Update | Failure) -> str:
         ({"weight": torch.ones(1, 2)}, "key bias is missing"),
         ({"weight": torch.ones(2), "bias": torch.ones(1)}, "weight has shape (2,) instead of (1, 2)"),
         ({"weight": torch.ones(1, 2), "bias": torch.ones(1).half()}, "bias has dtype torch.float16"),
-        ({"weight": torch.ones(1, 2), "bias": torch.ones(1), "more": torch.ones(1)}, "key more is not one"),
+        ({"weight": torch.ones(1, 2), "bias": torch.ones(1), "more": torch.ones(1)}, "key more is not in the model"),
         (Weights(torch.ones(3), torch.zeros(1, dtype=torch.int64)), "integer buffers"),
     ],
 )

@@ -69,7 +69,7 @@ def test_a_run_with_a_limit_is_the_run_without_one(small: dict[str, Any], mode: 
         replay({**config, **limit}, free.records)
 
 
-def test_no_room_for_the_file_is_said(
+def test_a_full_disk_raises_with_advice(
     serial: tuple[SerialClients, FlatModel, Weights], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clients, model, w = serial
@@ -78,5 +78,5 @@ def test_no_room_for_the_file_is_said(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(RunError, match=r"0\.0 GB for the trained weights of 3 clients cannot be had in .*TMPDIR"):
+    with pytest.raises(RunError, match=r"cannot reserve 0\.0 GB for the trained weights of 3 clients in .*TMPDIR"):
         SpillingClients(clients, model.layout, 60).train(1, range(3), w)

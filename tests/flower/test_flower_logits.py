@@ -159,7 +159,7 @@ def test_a_false_claim_is_refused_and_replaced(lie: Any, tmp_path: Path) -> None
     ("values", "reason"),
     [
         (np.full((40, 3), np.nan, np.float32), "not finite"),
-        (np.full((40, 3), 1e30, np.float32), "go up to"),
+        (np.full((40, 3), 1e30, np.float32), "must be at most"),
         (np.zeros((39, 3), np.float32), "have shape"),
         (np.zeros((40, 3), np.float64), "have dtype"),
     ],
