@@ -94,12 +94,12 @@ def test_help_does_not_import_torch(environment: dict[str, str]) -> None:
 
 
 def test_list_shows_every_plugin(filfl) -> None:
-    from filfl.config import FILTER_NAMES, REGISTRIES
+    from filfl.plugins import KINDS, names
 
     shown = filfl("list")
     assert "filfl[hub]" in shown, "brackets are not markup"
-    for names in (*REGISTRIES.values(), FILTER_NAMES):
-        for name in names:
+    for section in KINDS:
+        for name in names(section):
             assert re.search(rf"^ *{re.escape(name)} +\S+", shown, re.MULTILINE), name
 
 

@@ -4,6 +4,7 @@ import json
 import sys
 import tomllib
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -302,7 +303,19 @@ def test_a_plugin_given_from_python_is_identified_by_its_import_path(small: dict
     stored = result.config.table()["filter"]
     assert (stored["name"], stored["share"]) == (f"{__name__}:FirstShare", 0.25)
     assert name_of("filter", DGF()) == "dgf"
+    for wrong, sentence in (
+        ("WithTable", 'the type of "table" is not supported'),
+        ("Undecorated", "must be a dataclass"),
+        ("WithSize", "has the option size, which every filter has"),
+    ):
+        with pytest.raises(ConfigError, match=sentence):
+            Config().with_own(filter=getattr(import_module("my_plugins"), wrong)())
     assert Config.from_table({"filter": {"name": "filfl.filtering.greedy:DGF"}}).table()["filter"]["name"] == "dgf"
+
+
+def test_data_command_takes_an_import_path(command) -> None:
+    assert "clients" in command("data", "my_plugins:MyData")
+    assert 'data.name = "arrays" needs an object from Python' in command("data", "arrays", code=2)
 
 
 def test_list_shows_the_options_of_a_plugin(command) -> None:

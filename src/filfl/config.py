@@ -35,13 +35,14 @@ from filfl.options import (
     Whole,
     is_folder_name,
     misfits,
+    objects_of,
     options_of,
     read,
     show,
     unknown_key,
     write,
 )
-from filfl.plugins import KINDS, NO_FILTER, name_of, option_names, options_of_others, read_plugin
+from filfl.plugins import KINDS, NO_FILTER, check_options, name_of, option_names, options_of_others, read_plugin
 from filfl.sections import Checkpoint, Evaluate, Execution, FilterOptions, Training
 from filfl.selection import OwnSelection, Selection, Selects
 from filfl.selection.random import Random
@@ -159,6 +160,9 @@ class Config(Root):
         plug-in.
         """
         own: dict[str, Any] = {}
+        for argument, value in {"data": data, "model": model, "filter": filter, "selection": selection}.items():
+            if isinstance(value, KINDS[argument].base):
+                check_options(f"{argument}: {type(value).__name__}", type(value))
         if data is not None and not isinstance(data, FederatedData | Dataset):
             raise DataError(
                 f"data must be FederatedData, as made by FederatedData.from_arrays(x, y, client_ids) "
@@ -185,8 +189,7 @@ class Config(Root):
         """Raise `ConfigError` if the config names an object from Python ("own", "arrays") that was not given."""
         for section in KINDS:
             plugin = self.filter.method if section == "filter" else getattr(self, section)
-            objects = vars(plugin).keys() - options_of(type(plugin)).keys() if plugin else ()
-            if any(getattr(plugin, name) is None for name in objects):
+            if plugin and any(given is None for given in objects_of(plugin).values()):
                 raise only_from_python(section, name_of(section, plugin))
 
     def table(self) -> dict[str, Any]:
@@ -300,8 +303,6 @@ def _read_filter(given: Mapping[str, Any], before: Filter | None) -> FilterOptio
             method = read_plugin("filter", own, general, before)
         except ConfigError as error:
             problems += error.problems
-    if clash := general.keys() & (options_of(type(method)) if method else {}):
-        problems.append(f'filter.name = "{own["name"]}" has the option {min(clash)}, which every filter has; rename it')
     if problems:
         raise ConfigError(problems)
     return replace(options, method=method)

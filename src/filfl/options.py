@@ -77,6 +77,12 @@ def options_of(cls: type[Any]) -> dict[str, dataclasses.Field[Any]]:
     return {f.name: f for f in dataclasses.fields(cls) if f.init and f.metadata.get("option", True)}
 
 
+def objects_of(instance: Any) -> dict[str, Any]:
+    """The Python objects that an instance holds beside its options, by the name of the field."""
+    fields = [f for f in dataclasses.fields(instance) if not f.metadata.get("option", True)]
+    return {f.name: getattr(instance, f.name) for f in fields}
+
+
 class _Misfit(Exception):
     """A value that an option cannot take."""
 

@@ -16,7 +16,7 @@ from filfl.errors import ConfigError, only_on_flower
 from filfl.filtering import FILTERS, Filter
 from filfl.filtering.own import OwnFilter
 from filfl.models import MODELS, Model
-from filfl.options import Section, allowed, options_of, read, show, unknown_name
+from filfl.options import Section, allowed, objects_of, options_of, read, show, unknown_name
 from filfl.selection import SELECTIONS, Selection
 
 IMPORT_PATH = "package.module:Class"
@@ -99,7 +99,7 @@ def read_plugin(
     options = {key: value for key, value in given.items() if key != "name"}
     if before is not None and name == name_of(section, before):
         cls = type(before)
-        objects = {key: value for key, value in vars(before).items() if key not in options_of(cls)}
+        objects = objects_of(before)
     else:
         cls, objects = plugin_class(section, name), {}
     foreign = options_of_others(section, name, [key for key in options if key not in options_of(cls)])
@@ -158,14 +158,14 @@ def _imported(section: str, path: str) -> type[Any]:
         raise ConfigError(f"{setting} must be a class that inherits from {parent} (got {got})")
     if missing := sorted(getattr(found, "__abstractmethods__", ())):
         raise ConfigError(f"{setting} must define {' and '.join(missing)}, as {parent} requires")
-    if "__dataclass_fields__" not in vars(found):
-        raise ConfigError(f"{setting} must be a dataclass; put @dataclass(frozen=True, kw_only=True) above it")
-    _check_options(setting, found)
+    check_options(setting, found)
     return found
 
 
-def _check_options(setting: str, cls: type[Any]) -> None:
-    """Refuse options that a config file could not set."""
+def check_options(setting: str, cls: type[Any]) -> None:
+    """Refuse a class with options that a config file could not set. `setting` names the class in the message."""
+    if "__dataclass_fields__" not in vars(cls):
+        raise ConfigError(f"{setting} must be a dataclass; put @dataclass(frozen=True, kw_only=True) above it")
     try:
         hints = get_type_hints(cls, include_extras=True)
     except Exception as error:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from filfl.filtering import DGF, Filter
 from filfl.filtering.exhaustive import too_many
 from filfl.filtering.judges import JUDGES
-from filfl.options import NOT_AN_OPTION, Count, Fraction, NonNegative, Positive, Range, Section, Whole
+from filfl.options import NOT_AN_OPTION, Count, Fraction, NonNegative, Positive, Range, Section, Whole, options_of
 from filfl.plugins import NO_FILTER, name_of
 
 if TYPE_CHECKING:
@@ -69,6 +69,10 @@ class FilterOptions(Section):
 
     def problems(self, config: "Config") -> list[str]:
         problems = self.method.problems(config) if self.method else []
+        if self.method and (clash := options_of(type(self)).keys() & options_of(type(self.method)).keys()):
+            problems.append(
+                f'filter.name = "{self.name}" has the option {min(clash)}, which every filter has; rename it'
+            )
         k = config.selection.k
         if self.method and self.cap is not None and k > self.cap:
             problems.append(f"selection.k must be between 1 and filter.cap = {self.cap} (got {k})")

@@ -31,10 +31,10 @@ class Availability(Section, ABC):
         return num_clients
 
 
-def among(ids: Sequence[int], everybody: Ids) -> NDArray[np.bool_]:
-    """For each of the ids, whether it is in `everybody`. The time depends on len(ids), hardly on len(everybody)."""
+def among(ids: Sequence[int], others: Ids) -> NDArray[np.bool_]:
+    """For each of the ids, whether it is in `others`. The time depends on len(ids), hardly on len(others)."""
     asked = np.asarray(ids)
-    if not len(everybody):
+    if not len(others):
         return np.zeros(len(asked), dtype=bool)
-    places = np.searchsorted(everybody, asked).clip(max=len(everybody) - 1)
-    return np.asarray(everybody[places] == asked)
+    places = np.searchsorted(others, asked).clip(max=len(others) - 1)
+    return np.asarray(others[places] == asked)

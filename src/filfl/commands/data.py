@@ -13,6 +13,7 @@ def data_command(name: str, path: str | None, pairs: Sequence[str], picture: Pat
     changes = {"data.name": name, **({"data.path": path} if path else {}), **parse_changes(pairs)}
     # The smallest k: the default one may be larger than the number of clients of a small dataset.
     config = Experiment({"selection": {"k": 1}}).config(changes)
+    config.require_objects()
     data = config.data.load(config.seed)
     width = max(map(len, facts(data)))
     say(name, style="bold")
