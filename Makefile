@@ -30,7 +30,7 @@ study: $(READY)  ## Measure the filters, write docs/filters.md (30 min)
 	$(BIN)/python benchmarks/filter_study.py
 
 reference: $(READY)  ## Write docs/config.md, the reference of all options
-	$(BIN)/python -m filfl.config_reference docs/config.md
+	$(BIN)/python -m filfl.config.reference docs/config.md
 
 results: $(READY)  ## Write docs/results.md (FROM=DIR: add new results first)
 	$(BIN)/python benchmarks/results_page.py $(FROM)

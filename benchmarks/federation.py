@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from filfl.config import Config, dotted_keys
+from filfl.config.config import Config, dotted_keys
 from filfl.core.round import filfl_round
 from filfl.core.server import Record, Server, State
 from filfl.data import FederatedData

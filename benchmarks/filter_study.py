@@ -30,16 +30,16 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import filfl
-from filfl.config import Config
+from filfl.config.config import Config
+from filfl.config.experiment import Experiment
 from filfl.errors import FilflError
 from filfl.evaluation import Samples, cross_entropy, mean_loss, outputs
-from filfl.experiment import Experiment
 from filfl.filtering import FilterFunction, Filtering, dgf, keep_all, local_search, opt, rgf
 from filfl.filtering.base import Client, Reward
 from filfl.filtering.by_models import best_verified
 from filfl.filtering.rewards import AverageReward, EnsembleReward
 from filfl.rng import stream
-from filfl.runs.files import write_whole
+from filfl.runs.files import write_atomic
 from filfl.simulation.build import network
 from filfl.simulation.executors.serial import SerialClients, samples_on
 from filfl.simulation.local_training import LocalTraining
@@ -420,7 +420,7 @@ def perform(task: Task, out: Path) -> tuple[list[dict[str, Any]], str]:
     except FilflError as error:
         return [], str(error)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, json.dumps(rows).encode())
+    write_atomic(path, json.dumps(rows).encode())
     return rows, ""
 
 

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
+from filfl.config.experiment import Experiment
 from filfl.errors import FilflError
 from filfl.evaluation import Samples, cross_entropy
-from filfl.experiment import Experiment
 from filfl.logits.check import ARITHMETIC, LOSS_TOLERANCE
 from filfl.report.formatting import markdown_rows
 from filfl.simulation.build import network

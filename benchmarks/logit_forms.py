@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from filfl.config.experiment import Experiment
 from filfl.evaluation import Samples, cross_entropy, outputs
-from filfl.experiment import Experiment
 from filfl.filtering import FILTERS
 from filfl.filtering.filtering_set import FilteringSet
 from filfl.filtering.rewards import EnsembleReward

@@ -9,11 +9,11 @@ import numpy as np
 import tomli_w
 
 from filfl import FederatedData
-from filfl.compare import PLAN
-from filfl.config import Config
+from filfl.comparison.plan import PLAN
+from filfl.config.config import Config
 from filfl.core.server import Record
+from filfl.runs.client_table import ClientTable
 from filfl.runs.files import to_json
-from filfl.runs.registered import Registered
 from filfl.runs.store import CLIENTS, CONFIG, RECORDS, SUMMARY, TIMES
 
 ARMS = {"fedavg": "none", "filfl-dgf": "dgf", "filfl-rgf": "rgf"}
@@ -61,7 +61,7 @@ def write_run(place: Path, arm: str, filter_name: str, seed: int, size: Size) ->
     }
     config = Config.from_table(table)
     (place / CONFIG).write_text(tomli_w.dumps(config.table()))
-    clients = Registered.of(_data(size.clients, seed), config)
+    clients = ClientTable.of(_data(size.clients, seed), config)
     clients.write(place / CLIENTS)
     rng = np.random.default_rng([seed, *map(ord, arm)])
     records = _records(config, clients, rng, size)
@@ -78,7 +78,7 @@ def _data(clients: int, seed: int) -> FederatedData:
     return FederatedData.from_arrays(np.zeros((len(owners), 1)), labels, owners).with_random_labels(NOISY, seed)
 
 
-def _records(config: Config, clients: Registered, rng: np.random.Generator, size: Size) -> list[dict[str, Any]]:
+def _records(config: Config, clients: ClientTable, rng: np.random.Generator, size: Size) -> list[dict[str, Any]]:
     filters = config.filter.name != "none"
     ceiling = (0.9 if filters else 0.8) + 0.01 * rng.standard_normal()
     kept: list[int] = []

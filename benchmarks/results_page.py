@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from filfl.experiment import LAPTOP, Experiment
-from filfl.figure import Expectation, Figure
+from filfl.config.experiment import LAPTOP, Experiment
+from filfl.config.figure import Expectation, Figure
 from filfl.report.claims import RULE, VERDICT_RULE, Outcome, outcomes, verdict
 from filfl.report.comparison import drawn_in, statistics_in
 from filfl.report.formatting import NONE, count, markdown_page, markdown_rows, p_value, points, signed, spread_text

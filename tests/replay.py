@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import filfl
-from filfl.config import Config
+from filfl.config.config import Config
 from filfl.filtering import Step
 from filfl.selection.base import Ask, Selection
 from filfl.selection.divfl import DivFL, distances

@@ -16,11 +16,11 @@ from filfl.algorithms.fedavg import FedAvg
 from filfl.attacks import ATTACKS
 from filfl.attacks.scaled import Scaled
 from filfl.attacks.sign_flip import SignFlip
-from filfl.config import Config
+from filfl.config.config import Config
+from filfl.config.sections import Training
 from filfl.core.clients import Failure, Update
 from filfl.evaluation import cross_entropy
 from filfl.runs import read_run
-from filfl.sections import Training
 from filfl.simulation.executors.serial import SerialClients
 from filfl.simulation.local_training import LocalTraining
 from filfl.simulation.wrappers.attack import AttackingClients

@@ -94,7 +94,7 @@ def test_help_does_not_import_torch(environment: dict[str, str]) -> None:
 
 
 def test_list_shows_every_plugin(filfl) -> None:
-    from filfl.plugins import KINDS, names
+    from filfl.config.plugins import KINDS, names
 
     shown = filfl("list")
     assert "filfl[hub]" in shown, "brackets are not markup"

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 import filfl
 from filfl.algorithms.fedprox import FedProx
-from filfl.config import Config, override
+from filfl.config.config import Config, override
+from filfl.config.experiment import Experiment, parse_arm, parse_changes, shipped_names
+from filfl.config.plugins import KINDS, names
+from filfl.config.sections import FilterOptions
 from filfl.errors import ConfigError, DataError, PluginError
-from filfl.experiment import Experiment, parse_arm, parse_changes, shipped_names
 from filfl.filtering import DGF, RGF, LocalSearch
 from filfl.models.mlp import MLP
-from filfl.plugins import KINDS, names
-from filfl.sections import FilterOptions
 from filfl.selection import OwnSelection
 from filfl.selection.power_of_choice import PowerOfChoice
 

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from filfl.config import GENERAL, Root
-from filfl.config_reference import descriptions, options, render
-from filfl.experiment import Compare
-from filfl.figure import Figure
-from filfl.options import options_of
-from filfl.plugins import KINDS
-from filfl.sections import FilterOptions
+from filfl.config.config import GENERAL, Root
+from filfl.config.experiment import Compare
+from filfl.config.figure import Figure
+from filfl.config.plugins import KINDS
+from filfl.config.reference import descriptions, options, render
+from filfl.config.schema import options_of
+from filfl.config.sections import FilterOptions
 
 PAGE = Path(__file__).parent.parent / "docs" / "config.md"
 DOCUMENTED = [

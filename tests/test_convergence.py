@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import filfl
+from filfl.config.experiment import Experiment
 from filfl.data.ridge import LeastSquares, Ridge, least_squares
-from filfl.experiment import Experiment
 
 CONVERGENCE: dict[str, Any] = {
     "rounds": 40,

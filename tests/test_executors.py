@@ -9,9 +9,9 @@ from torch import nn
 
 from filfl import FederatedData
 from filfl.algorithms.fedavg import FedAvg
-from filfl.config import Config
+from filfl.config.config import Config
+from filfl.config.sections import Training
 from filfl.evaluation import cross_entropy
-from filfl.sections import Training
 from filfl.simulation.executors.open import LONG, SMALL, choose
 from filfl.simulation.local_training import LocalTraining
 from filfl.weights import FlatModel

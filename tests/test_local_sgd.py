@@ -10,8 +10,8 @@ from torch import nn
 from filfl.algorithms.fedavg import FedAvg
 from filfl.algorithms.fedprox import FedProx
 from filfl.algorithms.local_sgd import batches, local_sgd
+from filfl.config.sections import Training
 from filfl.evaluation import Samples, cross_entropy
-from filfl.sections import Training
 from filfl.weights import FlatModel
 
 CPU = torch.device("cpu")

@@ -12,17 +12,17 @@ import pytest
 import tomli_w
 
 import filfl
-from filfl.config import Config, override
+from filfl.config.config import Config, override
+from filfl.config.plugins import KINDS, name_of, option_names
+from filfl.config.schema import Fraction
 from filfl.errors import ConfigError
 from filfl.filtering import DGF, Filter, Filtering
-from filfl.options import Fraction
-from filfl.plugins import KINDS, name_of, option_names
 
 FILTER = '''
 from dataclasses import dataclass
 
 from filfl.filtering import Filter, Filtering
-from filfl.options import Fraction
+from filfl.config.schema import Fraction
 
 
 @dataclass(frozen=True, kw_only=True)

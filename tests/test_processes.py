@@ -21,9 +21,9 @@ from torch import Tensor, nn
 import filfl
 from filfl.algorithms.fedavg import FedAvg
 from filfl.algorithms.fedprox import FedProx
+from filfl.config.sections import Training
 from filfl.core.clients import Failure, Update
 from filfl.evaluation import Loss, cross_entropy
-from filfl.sections import Training
 from filfl.simulation.build import network
 from filfl.simulation.executors.pool import CannotRun
 from filfl.simulation.executors.processes import ProcessClients

@@ -27,8 +27,8 @@ from filfl.report.html.render import render, report_data, settings, to_script
 from filfl.report.plots import label_points
 from filfl.report.series import CURVES, Series, series_of
 from filfl.report.table import page_row
+from filfl.runs.client_table import ClientTable
 from filfl.runs.reader import Run, is_record, read_finished_run, read_run, scan_run
-from filfl.runs.registered import Registered
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -73,7 +73,7 @@ def stored(name: str, records: list[dict[str, Any]], seed: int = 0, noisy: tuple
     clients = None
     if noisy:
         names = np.array([f"c{k}" for k in range(len(noisy))])
-        clients = Registered(
+        clients = ClientTable(
             names, np.full(len(noisy), 7), np.array(["random labels" if bad else "" for bad in noisy], dtype=object)
         )
     table = {"name": name, "seed": seed, "rounds": len(records), "filter": {"name": name}}

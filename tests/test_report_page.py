@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import tomli_w
 
-from filfl.compare import PLAN, plan_comparison, runs_of
-from filfl.experiment import Arm, Experiment
+from filfl.comparison.plan import PLAN, plan_comparison, runs_of
+from filfl.config.experiment import Arm, Experiment
 from filfl.report.formatting import MINUS, NONE
 from filfl.report.html.collect import collect
 from filfl.report.html.render import render, report_data

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from filfl.comparison.figures import figure_names, plan_figures, run_key
+from filfl.config.experiment import Experiment, shipped_names
+from filfl.config.figure import Expectation
 from filfl.errors import ConfigError
-from filfl.experiment import Experiment, shipped_names
-from filfl.figure import Expectation
 from filfl.report.claims import check_figure
 from filfl.report.comparison import drawn_in, facts_of, statistics_in
 from filfl.report.plots import draw_summary_bars, draw_summary_uplink
 from filfl.report.statistics import compare_arms
-from filfl.reproduce import figure_names, plan_figures, run_key
 
 ROOT = Path(__file__).parent.parent
 BASE = """

@@ -16,11 +16,11 @@ import pytest
 import torch
 
 import filfl
-from filfl.config import Config
+from filfl.config.config import Config
 from filfl.core.server import Past, State
 from filfl.errors import RunError
 from filfl.runs import checkpoint, read_run
-from filfl.runs.files import sha256, to_json, write_whole
+from filfl.runs.files import sha256, to_json, write_atomic
 from filfl.weights import Weights
 
 RUN = """
@@ -178,7 +178,7 @@ def test_files_are_flushed_before_they_are_renamed(tmp_path: Path, monkeypatch: 
     fsync, replace = os.fsync, Path.replace
     monkeypatch.setattr(os, "fsync", lambda handle: (calls.append("fsync"), fsync(handle))[1])
     monkeypatch.setattr(Path, "replace", lambda a, b: (calls.append(f"replace {a.name}"), replace(a, b))[1])
-    write_whole(tmp_path / "file", b"whole")
+    write_atomic(tmp_path / "file", b"whole")
     assert [call.split()[0] for call in calls] == ["fsync", "replace", "fsync"]
     assert calls[1].startswith("replace .file.") and (tmp_path / "file").read_bytes() == b"whole"
 

@@ -18,7 +18,7 @@ from filfl.availability.diurnal import Diurnal
 from filfl.errors import PluginError, RunError
 from filfl.report.series import CURVES
 from filfl.runs import read_run
-from filfl.runs.registered import ROWS, Registered
+from filfl.runs.client_table import ROWS, ClientTable
 
 
 def many(num_clients: int) -> FederatedData:
@@ -152,8 +152,8 @@ names = st.lists(st.text(st.characters(codec=None, exclude_characters="\x00"), m
 def test_clients_file_round_trip(tmp_path_factory: pytest.TempPathFactory, given_names: list[str], odd: bool) -> None:
     path = tmp_path_factory.getbasetemp() / "clients.csv"
     count = len(given_names)
-    Registered(np.array(given_names, dtype=np.str_), np.arange(count), faults(count, odd)).write(path)
-    back = Registered.read(path)
+    ClientTable(np.array(given_names, dtype=np.str_), np.arange(count), faults(count, odd)).write(path)
+    back = ClientTable.read(path)
     assert back.names.tolist() == given_names and back.num_train.tolist() == list(range(count))
     assert back.fault.tolist() == faults(count, odd).tolist()
     assert back.noisy.tolist() == [k % 2 == odd for k in range(count)]
@@ -161,9 +161,9 @@ def test_clients_file_round_trip(tmp_path_factory: pytest.TempPathFactory, given
 
 def test_clients_file_of_several_pieces(tmp_path: Path) -> None:
     count = ROWS + 3
-    clients = Registered(np.arange(count), np.arange(count), faults(count, 0))
+    clients = ClientTable(np.arange(count), np.arange(count), faults(count, 0))
     clients.write(tmp_path / "clients.csv")
-    back = Registered.read(tmp_path / "clients.csv")
+    back = ClientTable.read(tmp_path / "clients.csv")
     assert back.num_train.tolist() == list(range(count)) and back.names[-1] == str(count - 1)
     assert back.fault.tolist() == clients.fault.tolist()
 
@@ -183,7 +183,7 @@ def test_clients_file_of_several_pieces(tmp_path: Path) -> None:
 def test_a_damaged_clients_file_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "clients.csv").write_text(text)
     with pytest.raises(RunError, match=r"clients\.csv is damaged; run again with --resume to repair it"):
-        Registered.read(tmp_path / "clients.csv")
+        ClientTable.read(tmp_path / "clients.csv")
 
 
 def test_a_record_counts_available_clients_if_there_are_too_many_to_list() -> None:

@@ -14,12 +14,12 @@ import torch
 from torch import nn
 
 import filfl
-from filfl.config import Config
+from filfl.config.config import Config
+from filfl.config.plugins import KINDS, names
+from filfl.config.schema import options_of
 from filfl.data.partition import PARTITIONS
 from filfl.errors import PluginError
 from filfl.filtering.schedule import WHEN
-from filfl.options import options_of
-from filfl.plugins import KINDS, names
 
 SHAKESPEARE = {"data.name": "shakespeare", "data.most": 6, "model.name": "lstm", "model.hidden": 4, "model.layers": 1}
 BRIEF = {"data.clients": 4, "data.test": 0.02, "filter.size": 8, "training.steps": 1, "training.batch": 4}
@@ -288,8 +288,8 @@ def test_the_federated_objective_needs_no_data_of_the_server(blobs: filfl.Federa
 
 def test_losses_are_measured_on_validation_data_if_there_is_any() -> None:
     from filfl.algorithms.fedavg import FedAvg
+    from filfl.config.sections import Training
     from filfl.evaluation import cross_entropy, mean_loss
-    from filfl.sections import Training
     from filfl.simulation.executors.serial import SerialClients
     from filfl.simulation.local_training import LocalTraining
     from filfl.weights import FlatModel
@@ -309,8 +309,8 @@ def test_losses_are_measured_on_validation_data_if_there_is_any() -> None:
 
 def test_dropout_differs_between_clients_and_rounds() -> None:
     from filfl.algorithms.fedavg import FedAvg
+    from filfl.config.sections import Training
     from filfl.evaluation import cross_entropy
-    from filfl.sections import Training
     from filfl.simulation.executors.serial import SerialClients
     from filfl.simulation.local_training import LocalTraining
     from filfl.weights import FlatModel

@@ -10,9 +10,9 @@ import torch
 
 import filfl
 from filfl.algorithms.fedavg import FedAvg
+from filfl.config.sections import Training
 from filfl.errors import RunError
 from filfl.evaluation import cross_entropy
-from filfl.sections import Training
 from filfl.simulation.executors.serial import SerialClients
 from filfl.simulation.local_training import LocalTraining
 from filfl.simulation.wrappers.spill import SpillingClients

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from scipy import stats
 
-from filfl.figure import Expectation
+from filfl.config.figure import Expectation
 from filfl.report.claims import MARGIN, Outcome, outcomes, verdict
 from filfl.report.measures import MEASURES
 from filfl.report.statistics import LEVEL, compare_arms, compared, default_rounds, default_target

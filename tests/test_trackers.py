@@ -14,7 +14,7 @@ import pytest
 import tomli_w
 
 import filfl
-from filfl.config import override
+from filfl.config.config import override
 from filfl.errors import ConfigError
 from filfl.runs.files import to_json
 from filfl.trackers import TRACKERS, MLflow, TensorBoard, WandB, make_trackers

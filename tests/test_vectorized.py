@@ -15,9 +15,9 @@ import filfl
 from filfl import FederatedData
 from filfl.algorithms.fedavg import FedAvg
 from filfl.algorithms.fedprox import FedProx
+from filfl.config.sections import Training
 from filfl.core.clients import Failure, Update
 from filfl.evaluation import cross_entropy
-from filfl.sections import Training
 from filfl.simulation.executors import batched
 from filfl.simulation.executors.serial import SerialClients
 from filfl.simulation.executors.trial import why_not_batched

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
+from filfl.comparison.pool import PlannedRun, RunProgress, run_all
+from filfl.config.experiment import Experiment
 from filfl.errors import ConfigError, RunError
-from filfl.experiment import Experiment
-from filfl.runs import Beginning, Callback
+from filfl.runs import Callback, RunStart
 from filfl.simulation import simulate
-from filfl.workers import PlannedRun, RunProgress, run_all
 
 
 class NotPicklable(Exception):
@@ -33,7 +33,7 @@ class InRound:
     harm: str
 
     @contextmanager
-    def follow(self, run: Beginning) -> Iterator[Callback]:
+    def follow(self, run: RunStart) -> Iterator[Callback]:
         run.say(f"seed {run.config.seed} starts")
 
         def harm(record: Any, state: object) -> None:

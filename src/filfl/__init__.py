@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from filfl.config import Config
+    from filfl.config.config import Config
     from filfl.data import FederatedData
     from filfl.errors import FilflError
     from filfl.filtering import Filtering, dgf, keep_all, local_search, opt, rgf
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Config": "filfl.config",
+    "Config": "filfl.config.config",
     "FederatedData": "filfl.data",
     "FilflError": "filfl.errors",
     "Filtering": "filfl.filtering",

@@ -173,8 +173,8 @@ def test_it_is_said_before_the_start_when_logits_are_more_than_models(small: dic
     ],
 )
 def test_what_cannot_go_together_is_said(small: dict[str, Any], changes: dict[str, Any], words: str) -> None:
-    from filfl.config import override
-    from filfl.experiment import Experiment
+    from filfl.config.config import override
+    from filfl.config.experiment import Experiment
 
     table = override(override({}, {**small, **LOGITS}), changes)
     with pytest.raises(ConfigError, match=words):

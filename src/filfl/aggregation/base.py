@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from filfl.options import Section
+from filfl.config.schema import Section
 from filfl.weights import Weights
 
 Memory = Mapping[str, Tensor]

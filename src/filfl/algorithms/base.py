@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from filfl.options import Section
+from filfl.config.schema import Section
 
 
 @dataclass(frozen=True, kw_only=True)

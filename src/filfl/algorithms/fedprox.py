@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from filfl.algorithms.base import Algorithm
-from filfl.options import NonNegative
+from filfl.config.schema import NonNegative
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from filfl.availability.base import Ids
+from filfl.config.schema import Fraction, Section
 from filfl.data.federated import floored
-from filfl.options import Fraction, Section
 from filfl.rng import SETUP, stream
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from filfl.attacks.base import AttackByShare
-from filfl.options import Positive
+from filfl.config.schema import Positive
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from filfl.options import Section
+from filfl.config.schema import Section
 
 Ids = NDArray[np.int64]
 """Client ids in ascending order, each once. An array, since there may be a million of them."""

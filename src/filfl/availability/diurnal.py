@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from filfl.availability.base import Availability
-from filfl.options import Count, Fraction, NonNegative
+from filfl.config.schema import Count, Fraction, NonNegative
 from filfl.rng import SETUP, stream
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from filfl.availability.base import Availability
-from filfl.options import NonNegative
+from filfl.config.schema import NonNegative
 from filfl.rng import SETUP, stream
 
 

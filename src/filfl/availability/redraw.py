@@ -7,11 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from filfl.availability.base import Availability
-from filfl.options import Count
+from filfl.config.schema import Count
 from filfl.rng import stream
 
 if TYPE_CHECKING:
-    from filfl.config import Config
+    from filfl.config.config import Config
     from filfl.data import FederatedData
 
 

@@ -10,14 +10,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from filfl.commands.terminal import console
-from filfl.config import GENERAL, Root
-from filfl.config_reference import NO_FILTERING, Option, options, summary
+from filfl.config.config import GENERAL, Root
+from filfl.config.plugins import KINDS, NO_FILTER, plugin_class
+from filfl.config.reference import NO_FILTERING, Option, options, summary
+from filfl.config.schema import unknown_name
+from filfl.config.sections import FilterOptions
 from filfl.data.partition import PARTITIONS
 from filfl.errors import ConfigError
 from filfl.filtering.schedule import WHEN
-from filfl.options import unknown_name
-from filfl.plugins import KINDS, NO_FILTER, plugin_class
-from filfl.sections import FilterOptions
 
 WIDTH = 80
 VALUES: dict[str, Mapping[str, Callable[..., Any]]] = {"filter.when": WHEN, "data.partition": PARTITIONS}

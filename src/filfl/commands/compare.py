@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from filfl.commands.terminal import console, default_directory, interrupted, missing_words, print_table, say
-from filfl.compare import PLAN, plan_comparison, run_plans, runs_of
-from filfl.experiment import Experiment, parse_arm, parse_changes
-from filfl.progress import ComparisonDisplay
+from filfl.comparison.plan import PLAN, plan_comparison, run_plans, runs_of
+from filfl.comparison.progress import ComparisonDisplay
+from filfl.config.experiment import Experiment, parse_arm, parse_changes
 from filfl.report.comparison import Comparison, report_comparison
 from filfl.report.table import rich_table
 from filfl.system import num_cores

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from filfl.commands.terminal import say
+from filfl.config.experiment import Experiment, parse_changes
 from filfl.errors import RunError
-from filfl.experiment import Experiment, parse_changes
 from filfl.report.dataset import draw_labels, facts
 
 

@@ -7,7 +7,7 @@ from filfl.commands.terminal import say
 from filfl.errors import RunError
 from filfl.report.html.collect import collect
 from filfl.report.html.render import render, report_data
-from filfl.runs.files import write_whole
+from filfl.runs.files import write_atomic
 
 
 def report_command(directories: Sequence[Path], out: Path) -> None:
@@ -19,7 +19,7 @@ def report_command(directories: Sequence[Path], out: Path) -> None:
         )
     data = report_data(sections)
     page = render(data).encode("utf-8")
-    write_whole(out, page)
+    write_atomic(out, page)
     for section in data["sections"]:
         say(section["title"], style="bold")
         say(f"  {section['headline']['sentence']}")

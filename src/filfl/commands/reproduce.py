@@ -6,16 +6,16 @@ from pathlib import Path
 
 from filfl.commands.compare import show_comparison
 from filfl.commands.terminal import console, interrupted, say
-from filfl.compare import run_plans, runs_of
+from filfl.comparison.figures import Reproduction, figure_names, plan_figures
+from filfl.comparison.plan import run_plans, runs_of
+from filfl.comparison.pool import RunProgress
+from filfl.comparison.progress import ComparisonDisplay
+from filfl.config.experiment import Experiment, parse_changes
 from filfl.errors import ConfigError
-from filfl.experiment import Experiment, parse_changes
-from filfl.progress import ComparisonDisplay
 from filfl.report.claims import check_figure, outcomes, verdict
 from filfl.report.comparison import report_comparison
 from filfl.report.formatting import p_value
-from filfl.reproduce import Reproduction, figure_names, plan_figures
 from filfl.system import num_cores
-from filfl.workers import RunProgress
 
 
 def list_figures() -> None:

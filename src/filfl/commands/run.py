@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from filfl.commands.terminal import console, default_directory, interrupted, missing_words, say
-from filfl.experiment import Experiment, parse_changes
-from filfl.plugins import name_of
-from filfl.progress import RunDisplay
+from filfl.comparison.progress import RunDisplay
+from filfl.config.experiment import Experiment, parse_changes
+from filfl.config.plugins import name_of
 from filfl.runs.store import CONFIG
 from filfl.runs.summary import LAST
 from filfl.simulation import simulate

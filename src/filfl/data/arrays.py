@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from filfl.config.schema import NOT_AN_OPTION
 from filfl.data.base import Dataset
 from filfl.data.federated import FederatedData
-from filfl.options import NOT_AN_OPTION
 
 
 @dataclass(frozen=True, kw_only=True)

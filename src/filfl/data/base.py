@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from filfl.config.schema import Count, Fraction, Positive, Section, Share
 from filfl.data.federated import FederatedData, Pair, floored
 from filfl.data.partition import PARTITIONS, client_ids_of
-from filfl.options import Count, Fraction, Positive, Section, Share
 from filfl.rng import SETUP, stream
 
 if TYPE_CHECKING:
-    from filfl.config import Config
+    from filfl.config.config import Config
     from filfl.data.ridge import LeastSquares
     from filfl.models import Model
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from filfl.config.schema import Count, Share
 from filfl.data.base import Partitioned
 from filfl.data.cifar10_files import CLASSES, read_cifar10
 from filfl.data.federated import FederatedData
 from filfl.data.sources import find_source, not_in_test
-from filfl.options import Count, Share
 from filfl.rng import SETUP, stream
 
 FILE = "cifar10_subset_10k_2k.npz"

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from filfl.config.schema import Count, Share
 from filfl.data.base import Dataset
 from filfl.data.cache import Arrays, cached
 from filfl.data.federated import FederatedData
 from filfl.data.leaf import leaf_files, read_leaf
 from filfl.data.sources import draw_clients, find_source, not_in_test, read_npz, warn_count
 from filfl.errors import DataError
-from filfl.options import Count, Share
 
 EXPECTED = "a folder with LEAF's train/*.json and test/*.json, or an .npz with images, labels, writers and split"
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from filfl.config.schema import Count, Share, show
 from filfl.data.base import Dataset
 from filfl.data.characters import ALPHABET, WINDOW
 from filfl.data.federated import FederatedData
 from filfl.data.hub_columns import Labels, Table, find_column, inputs, owners_of, split_by_position
 from filfl.data.sources import draw_clients, not_in_test
 from filfl.errors import ConfigError, DataError
-from filfl.options import Count, Share, show
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from filfl.config.schema import Count, NonNegative, Share
 from filfl.data.base import Dataset
 from filfl.data.federated import FederatedData
 from filfl.errors import DataError
-from filfl.options import Count, NonNegative, Share
 from filfl.rng import SETUP, stream
 
 if TYPE_CHECKING:

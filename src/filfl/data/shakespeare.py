@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from filfl.config.schema import Count, Share
 from filfl.data.base import Dataset
 from filfl.data.cache import cached
 from filfl.data.characters import ALPHABET, WINDOW, Rows, read_disjoint_windows
@@ -13,7 +14,6 @@ from filfl.data.leaf import leaf_files
 from filfl.data.roles import Role, leaf_roles, parse_leaf, parse_speeches, speech_roles
 from filfl.data.sources import draw_clients, find_source, not_in_test, warn_count
 from filfl.errors import DataError
-from filfl.options import Count, Share
 
 EXPECTED = "LEAF's shakespeare folder (with train/ and test/), or a .jsonl or .jsonl.gz file of speeches"
 FILE = "shakespeare_roles.jsonl.gz"

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from filfl.config.schema import Count, NonNegative, Share
 from filfl.data.base import Dataset
 from filfl.data.federated import FederatedData
-from filfl.options import Count, NonNegative, Share
 from filfl.rng import SETUP, stream
 
 Floats = NDArray[np.float64]

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 
-from filfl.options import Section
+from filfl.config.schema import Section
 
 Client = TypeVar("Client", bound=Hashable)
 Reward = Callable[[frozenset[Client]], float]

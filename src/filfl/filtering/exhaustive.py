@@ -9,7 +9,7 @@ import numpy as np
 from filfl.filtering.base import Client, Filter, Filtering, Reward, Step, checked, expect
 
 if TYPE_CHECKING:
-    from filfl.config import Config
+    from filfl.config.config import Config
     from filfl.data import FederatedData
 
 MOST = 20

@@ -9,8 +9,8 @@ from heapq import nlargest
 
 import numpy as np
 
+from filfl.config.schema import Whole
 from filfl.filtering.base import Client, Filter, Filtering, Reward, Step, checked
-from filfl.options import Whole
 
 RUNNERS_UP = 10
 """How many runners-up are taken from the sets that were evaluated on the way."""

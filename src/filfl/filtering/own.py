@@ -6,8 +6,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from filfl.config.schema import NOT_AN_OPTION
 from filfl.filtering.base import Client, Filter, FilterFunction, Filtering, Reward
-from filfl.options import NOT_AN_OPTION
 
 
 @dataclass(frozen=True, kw_only=True)

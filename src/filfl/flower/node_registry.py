@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from filfl.errors import RunError
-from filfl.runs.files import write_whole
-from filfl.runs.registered import Registered
+from filfl.runs.client_table import ClientTable
+from filfl.runs.files import write_atomic
 
 NODES = "nodes.json"
 UNKNOWN = "not seen"
@@ -81,14 +81,14 @@ class NodeRegistry:
     def save(self) -> None:
         if self._path:
             rows = [asdict(node) for _, node in sorted(self._by_client.items())]
-            write_whole(self._path, (json.dumps(rows, indent=1) + "\n").encode())
+            write_atomic(self._path, (json.dumps(rows, indent=1) + "\n").encode())
 
-    def registered(self) -> Registered:
+    def registered(self) -> ClientTable:
         """The clients as listed in a run directory, without gaps."""
         numbers = range(max(self._by_client, default=-1) + 1)
         nobody = Node(0, -1, UNKNOWN)
         rows: Mapping[int, Node] = self._by_client
-        return Registered(
+        return ClientTable(
             np.array([rows.get(k, nobody).name for k in numbers], dtype=np.str_),
             np.array([rows.get(k, nobody).num_examples for k in numbers], dtype=np.int64),
             np.array(["" for _ in numbers], dtype=object),

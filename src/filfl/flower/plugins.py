@@ -9,13 +9,13 @@ from flwr.app import ArrayRecord, MetricRecord
 from filfl.aggregation import Admitted, Aggregation, Memory
 from filfl.availability import Availability
 from filfl.availability.base import Ids
+from filfl.config.schema import NOT_AN_OPTION
 from filfl.core.exchange import Exchange
 from filfl.errors import PluginError
 from filfl.filtering.rewards import Judgement
 from filfl.flower.grid_clients import GridClients
 from filfl.flower.records import aggregated, to_arrays
 from filfl.flower.wrapped_strategy import WrappedStrategy
-from filfl.options import NOT_AN_OPTION
 from filfl.weights import Layout, Mismatch, Weights
 
 Evaluate = Callable[[ArrayRecord], float]

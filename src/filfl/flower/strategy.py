@@ -15,7 +15,7 @@ from flwr.common import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from filfl.config import Config
+from filfl.config.config import Config
 from filfl.core.guard import MAX_EXAMPLES
 from filfl.core.server import State
 from filfl.errors import ConfigError, PluginError, RunError

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from torch import nn
 
-from filfl.options import Section
+from filfl.config.schema import Section
 
 
 @dataclass(frozen=True, kw_only=True)

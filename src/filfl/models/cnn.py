@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from filfl.config.schema import Count
 from filfl.models.base import Model
 from filfl.models.images import image_shape
-from filfl.options import Count
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from filfl.config.schema import Count
 from filfl.errors import PluginError
 from filfl.models.base import Model
-from filfl.options import Count
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,8 +6,8 @@ from itertools import pairwise
 
 from torch import nn
 
+from filfl.config.schema import Count
 from filfl.models.base import Model
-from filfl.options import Count
 
 
 @dataclass(frozen=True, kw_only=True)

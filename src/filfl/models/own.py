@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from torch import nn
 
+from filfl.config.schema import NOT_AN_OPTION
 from filfl.models.base import Model
-from filfl.options import NOT_AN_OPTION
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,9 +6,9 @@ from typing import Literal
 
 import numpy as np
 
+from filfl.config.figure import Expectation, Figure
+from filfl.config.schema import unknown_name
 from filfl.errors import ConfigError
-from filfl.figure import Expectation, Figure
-from filfl.options import unknown_name
 from filfl.report.measures import MEASURES
 from filfl.report.series import CURVES
 from filfl.report.statistics import LEVEL, Tested, compared

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from filfl.compare import Plan
-from filfl.config import dotted_keys, identity_of
-from filfl.figure import Figure
+from filfl.comparison.plan import Plan
+from filfl.config.config import dotted_keys, identity_of
+from filfl.config.figure import Figure
 from filfl.report.formatting import count
 from filfl.report.plots import SUMMARY_PLOTS, Drawn, draw_comparison
 from filfl.report.series import CURVES, Series, rounded, series_of, thinned
 from filfl.report.statistics import ArmStatistics, Spread, Tested, compare_arms, default_rounds, default_target
 from filfl.report.table import markdown_table
-from filfl.runs.files import write_whole
+from filfl.runs.files import write_atomic
 from filfl.runs.reader import Run, read_finished_run
 
 POINTS = 60
@@ -54,9 +54,9 @@ def report_comparison(plan: Plan, target: float | None, at: Sequence[int], figur
     title = f"{plan.title} ({count(len(plan.seeds), 'seed')})"
     measure = figure.measure if figure else "accuracy"
     table = plan.directory / "table.md"
-    write_whole(table, markdown_table(title, statistics, target, len(plan.seeds), measure).encode())
+    write_atomic(table, markdown_table(title, statistics, target, len(plan.seeds), measure).encode())
     summary = summary_of(plan, runs, statistics, drawn, target)
-    write_whole(plan.directory / "summary.json", to_text(summary).encode())
+    write_atomic(plan.directory / "summary.json", to_text(summary).encode())
     pictures = draw_comparison(drawn, against, title, plan.directory)
     if figure and figure.picture in SUMMARY_PLOTS:
         path = plan.directory / f"{figure.picture}.png"

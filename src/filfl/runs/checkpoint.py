@@ -18,7 +18,7 @@ from torch import Tensor
 from filfl.availability.base import Ids
 from filfl.core.server import Past, State
 from filfl.logits.messages import Recipients
-from filfl.runs.files import sha256, to_json, write_whole
+from filfl.runs.files import sha256, to_json, write_atomic
 from filfl.weights import Weights
 
 FORMAT = 2
@@ -60,8 +60,8 @@ def save(folder: Path, saved: Checkpoint, fingerprint: str) -> None:
     }
     metadata["sha256"] = sha256(to_json(metadata).encode())
     tensors_path, metadata_path = _paths(folder, saved.t)
-    write_whole(tensors_path, payload)
-    write_whole(metadata_path, to_json(metadata).encode())
+    write_atomic(tensors_path, payload)
+    write_atomic(metadata_path, to_json(metadata).encode())
 
 
 def load(folder: Path, t: int, fingerprint: str, device: torch.device) -> Checkpoint:

@@ -24,7 +24,7 @@ def to_json(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), allow_nan=False)
 
 
-def write_whole(path: Path, data: bytes | Iterable[bytes]) -> None:
+def write_atomic(path: Path, data: bytes | Iterable[bytes]) -> None:
     """Write a file atomically: to a temporary file, which is flushed to the disk and then renamed."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.filfl-tmp")
     try:

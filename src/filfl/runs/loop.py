@@ -6,7 +6,7 @@ from typing import Any
 
 from filfl.core.round import filfl_round
 from filfl.core.server import Server, State
-from filfl.runs.follow import Callback
+from filfl.runs.callbacks import Callback
 from filfl.runs.store import RunStore
 from filfl.system import Stopwatch
 from filfl.weights import Weights
@@ -37,7 +37,7 @@ def run_rounds(
         state, happened = filfl_round(t, state, server, clock)
         with clock("evaluate"):
             tested = test(t, state.w) if t % test_every == 0 or t == rounds else UNTESTED
-        record = finite_only(together(happened.table(), tested))
+        record = json_safe(with_test(happened.table(), tested))
         if store:
             store.append(record)
             with clock("checkpoint"):
@@ -50,16 +50,16 @@ def run_rounds(
     return state, records
 
 
-def together(within: Mapping[str, Any], tested: Mapping[str, Any]) -> dict[str, Any]:
+def with_test(within: Mapping[str, Any], tested: Mapping[str, Any]) -> dict[str, Any]:
     """The record of a round together with the test of its model."""
     shared = {key: within[key] + tested[key] for key in SHARED if key in tested}
     return {**within, **tested, **shared, "metrics": {**within["metrics"], **tested["metrics"]}}
 
 
-def finite_only(value: Any) -> Any:
+def json_safe(value: Any) -> Any:
     """The value as valid JSON: numbers that are not finite become None, keys become strings."""
     if isinstance(value, Mapping):
-        return {str(key): finite_only(inner) for key, inner in value.items()}
+        return {str(key): json_safe(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [finite_only(inner) for inner in value]
+        return [json_safe(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

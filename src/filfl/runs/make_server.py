@@ -1,6 +1,6 @@
 """The server that a config describes, for the simulator and for Flower."""
 
-from filfl.config import Config
+from filfl.config.config import Config
 from filfl.core.clients import Clients
 from filfl.core.selector import Selector
 from filfl.core.server import FilterRound, Problem, Server

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from filfl.availability.base import NO_IDS, Availability, Ids
+from filfl.config.plugins import read_plugin
 from filfl.errors import ConfigError, RunError
-from filfl.plugins import read_plugin
-from filfl.runs.registered import Registered
+from filfl.runs.client_table import ClientTable
 from filfl.runs.store import CLIENTS, CONFIG, RECORDS, SUMMARY, TIMES, read_times
 
 
@@ -31,7 +31,7 @@ class Run:
     """The content of config.toml; empty if the file is damaged. Its plug-ins do not have to be importable."""
     records: list[dict[str, Any]] = field(default_factory=list)
     times: list[dict[str, float]] = field(default_factory=list)
-    clients: Registered | None = None
+    clients: ClientTable | None = None
     """None if clients.csv is missing or damaged; never None from `read_run`."""
     summary: Mapping[str, Any] | None = None
     """None as long as the run is not finished."""
@@ -112,7 +112,7 @@ def scan_run(directory: Path) -> Run:
     records = _records(directory / RECORDS, problems)
     clients = None
     try:
-        clients = Registered.read(directory / CLIENTS)
+        clients = ClientTable.read(directory / CLIENTS)
     except RunError:
         state = "damaged" if (directory / CLIENTS).exists() else "missing"
         problems.append(f"{CLIENTS} is {state} (client names, sizes and faults are unknown)")

@@ -28,13 +28,13 @@ import torch
 from torch import Tensor
 
 import filfl
-from filfl.config import Config, dotted_keys, identity_of
+from filfl.config.config import Config, dotted_keys, identity_of
+from filfl.config.schema import show
 from filfl.core.server import State
 from filfl.errors import RunError
-from filfl.options import show
 from filfl.runs import checkpoint
-from filfl.runs.files import TEMPORARY, cannot_write, sha256, to_json, write_whole
-from filfl.runs.registered import Registered
+from filfl.runs.client_table import ClientTable
+from filfl.runs.files import TEMPORARY, cannot_write, sha256, to_json, write_atomic
 from filfl.runs.summary import summarize
 
 CONFIG, CLIENTS, RECORDS, TIMES, MODEL, SUMMARY = (
@@ -53,7 +53,7 @@ class RunStore:
 
     directory: Path
     config: Config
-    clients: Registered
+    clients: ClientTable
     fingerprint: str
     records: list[dict[str, Any]] = field(default_factory=list)
     resumed: State | None = None
@@ -91,7 +91,7 @@ class RunStore:
     def finish(self, weights: Mapping[str, Tensor]) -> dict[str, Any]:
         """Write the final weights and then the summary, which marks the run as finished."""
         model = safetensors.torch.save({name: value.detach().cpu().clone() for name, value in weights.items()})
-        write_whole(self.directory / MODEL, model)
+        write_atomic(self.directory / MODEL, model)
         summary = {
             "name": self.config.name,
             "seed": self.config.seed,
@@ -107,7 +107,7 @@ class RunStore:
                 "machine": platform.machine(),
             },
         }
-        write_whole(self.directory / SUMMARY, (json.dumps(summary, indent=2, allow_nan=False) + "\n").encode())
+        write_atomic(self.directory / SUMMARY, (json.dumps(summary, indent=2, allow_nan=False) + "\n").encode())
         return summary
 
     def _write(self, file: BinaryIO | None, line: bytes) -> None:
@@ -125,7 +125,7 @@ class RunStore:
 def open_store(
     directory: Path,
     config: Config,
-    clients: Registered,
+    clients: ClientTable,
     fingerprint: str,
     device: torch.device,
     resume: bool,
@@ -184,7 +184,7 @@ def _prepare(store: RunStore, device: torch.device, resume: bool, say: Callable[
     for leftover in [*directory.glob(TEMPORARY), *store.checkpoints.glob(TEMPORARY)]:
         leftover.unlink(missing_ok=True)
     store.clients.write(directory / CLIENTS)
-    write_whole(config_path, tomli_w.dumps(store.config.table()).encode())
+    write_atomic(config_path, tomli_w.dumps(store.config.table()).encode())
     (directory / SUMMARY).unlink(missing_ok=True)
     found = _newest_usable(store, device, say)
     _truncate(directory / RECORDS, found.records_bytes if found else 0)
@@ -234,13 +234,13 @@ def _check_same_config(path: Path, config: Config) -> None:
 def _truncate(path: Path, size: int) -> None:
     """Truncate a file to its first `size` bytes."""
     if path.exists() and path.stat().st_size != size:
-        write_whole(path, path.read_bytes()[:size])
+        write_atomic(path, path.read_bytes()[:size])
 
 
 def _keep_times(path: Path, until: int) -> None:
     """Keep the times of the rounds up to `until`."""
     kept = [to_json(times) + "\n" for times in read_times(path) if times["round"] <= until]
-    write_whole(path, "".join(kept).encode())
+    write_atomic(path, "".join(kept).encode())
 
 
 def read_lines(path: Path) -> list[Any]:

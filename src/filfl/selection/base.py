@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from filfl.availability.base import Ids
-from filfl.options import Count, Section
+from filfl.config.schema import Count, Section
 
 if TYPE_CHECKING:
-    from filfl.config import Config
+    from filfl.config.config import Config
     from filfl.data import FederatedData
 
 AnyIds = Sequence[int] | Ids

@@ -18,7 +18,7 @@ from filfl.selection.base import Ask, Memory, Queries, Selection
 from filfl.selection.facility_location import lazy_greedy
 
 if TYPE_CHECKING:
-    from filfl.config import Config
+    from filfl.config.config import Config
 
 COLUMNS = 1 << 18
 """How many numbers per client are converted to float64 at a time, to keep the extra memory small."""

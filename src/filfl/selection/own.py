@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from filfl.availability.base import Ids
-from filfl.options import NOT_AN_OPTION
+from filfl.config.schema import NOT_AN_OPTION
 from filfl.selection.base import Ask, Memory, Selection, Selects
 
 

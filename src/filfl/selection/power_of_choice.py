@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from filfl.availability.base import Ids
-from filfl.options import Count
+from filfl.config.schema import Count
 from filfl.selection.base import Ask, Queries, Selection
 
 if TYPE_CHECKING:
-    from filfl.config import Config
+    from filfl.config.config import Config
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from filfl.config import Config
+from filfl.config.config import Config
 from filfl.core.metering import logit_reply_bytes, update_bytes
 from filfl.core.server import Server, State
 from filfl.data import FederatedData

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from filfl.algorithms import Algorithm
-from filfl.sections import Training
+from filfl.config.sections import Training
 
 
 @dataclass(frozen=True)

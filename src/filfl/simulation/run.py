@@ -9,7 +9,7 @@ from typing import Any
 import safetensors.torch
 from torch import nn
 
-from filfl.config import Config
+from filfl.config.config import Config
 from filfl.core.server import State
 from filfl.data import Dataset, FederatedData
 from filfl.errors import ConfigError
@@ -17,18 +17,18 @@ from filfl.evaluation import Loss, Metric
 from filfl.filtering import Filter, FilterFunction
 from filfl.models import Model
 from filfl.runs import (
-    Beginning,
     Callback,
-    Follows,
+    RunCallback,
+    RunStart,
     RunStore,
     finished,
-    following,
+    open_callbacks,
     open_store,
     read_run,
     run_rounds,
     with_seconds,
 )
-from filfl.runs.registered import Registered
+from filfl.runs.client_table import ClientTable
 from filfl.runs.store import CLIENTS, MODEL, TIMES, read_times
 from filfl.runs.summary import summarize
 from filfl.selection import Selection, Selects
@@ -62,7 +62,7 @@ def simulate(
     metrics: Mapping[str, Metric] | None = None,
     filter: FilterFunction | Filter | None = None,
     selection: Selects | Selection | None = None,
-    callbacks: Sequence[Callback | Follows] = (),
+    callbacks: Sequence[Callback | RunCallback] = (),
     *,
     out: str | Path | None = None,
     resume: bool = False,
@@ -98,8 +98,8 @@ def simulate(
             return _already_finished(parts, directory, summary, callbacks, say)
         with _store(parts, directory, resume, say) as store, open_server(parts, say) as server:
             before = with_seconds(store.records, read_times(store.directory / TIMES)) if store else []
-            beginning = Beginning(config, directory, before, say)
-            with following([_warn_if_all_refused(say), *callbacks], beginning) as watchers:
+            beginning = RunStart(config, directory, before, say)
+            with open_callbacks([_warn_if_all_refused(say), *callbacks], beginning) as watchers:
                 state, records = run_rounds(
                     server, parts.start, config.rounds, parts.test, config.evaluate.every, watchers, store
                 )
@@ -114,7 +114,7 @@ def _store(parts: Parts, directory: Path | None, resume: bool, say: Callable[[st
     if directory is None:
         yield None
         return
-    config, registered = parts.config, Registered.of(parts.data, parts.config)
+    config, registered = parts.config, ClientTable.of(parts.data, parts.config)
     with open_store(directory, config, registered, parts.fingerprint(), parts.net.device, resume, say) as store:
         yield store
 
@@ -123,14 +123,14 @@ def _already_finished(
     parts: Parts,
     directory: Path,
     summary: dict[str, Any],
-    callbacks: Sequence[Callback | Follows],
+    callbacks: Sequence[Callback | RunCallback],
     say: Callable[[str], None],
 ) -> Result:
     """The result of a run that was finished before."""
     parts.net.module.load_state_dict(safetensors.torch.load_file(directory / MODEL))
-    Registered.of(parts.data, parts.config).repair(directory / CLIENTS)
+    ClientTable.of(parts.data, parts.config).repair(directory / CLIENTS)
     run = read_run(directory)
-    with following(callbacks, Beginning(parts.config, directory, with_seconds(run.records, run.times), say)):
+    with open_callbacks(callbacks, RunStart(parts.config, directory, with_seconds(run.records, run.times), say)):
         pass  # a tracker may have missed some of its rounds
     summary = {**summarize(run.records), **summary}
     return Result(parts.config, run.records, summary, parts.net.module, directory, already_finished=True)

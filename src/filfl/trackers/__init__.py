@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from filfl.config.schema import unknown_name
 from filfl.errors import ConfigError
-from filfl.options import unknown_name
 from filfl.trackers.base import Tracker
 from filfl.trackers.mlflow import MLflow
 from filfl.trackers.tensorboard import TensorBoard

@@ -10,10 +10,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-from filfl.config import Config, dotted_keys
+from filfl.config.config import Config, dotted_keys
 from filfl.errors import ConfigError
-from filfl.runs.files import to_json, write_whole
-from filfl.runs.follow import Beginning, Callback
+from filfl.runs.callbacks import Callback, RunStart
+from filfl.runs.files import to_json, write_atomic
 
 
 def metrics_of(record: Mapping[str, Any]) -> dict[str, float]:
@@ -83,10 +83,10 @@ class Tracker(ABC):
             )
 
     @abstractmethod
-    def open(self, run: Beginning, id: str | None) -> Session:
+    def open(self, run: RunStart, id: str | None) -> Session:
         """Open a run in the tracker. With the id of an earlier session, continue that run."""
 
-    def directory_of(self, run: Beginning) -> Path:
+    def directory_of(self, run: RunStart) -> Path:
         """Directory for the files of this run."""
         directory = run.directory if self.directory is None else Path(self.directory)
         if directory is None:
@@ -97,7 +97,7 @@ class Tracker(ABC):
         return directory.absolute()
 
     @contextmanager
-    def follow(self, run: Beginning) -> Iterator[Callback]:
+    def follow(self, run: RunStart) -> Iterator[Callback]:
         """Open the tracker, log the earlier rounds that it does not have, then every new round."""
         writing = _Writing(self, run)
         try:
@@ -110,7 +110,7 @@ class Tracker(ABC):
 class _Writing:
     """A session that cannot stop the run: the first failure is reported, and nothing is written after it."""
 
-    def __init__(self, tracker: Tracker, run: Beginning) -> None:
+    def __init__(self, tracker: Tracker, run: RunStart) -> None:
         self._tracker, self._run = tracker, run
         self._path = run.directory / f"tracked-{tracker.name}.json" if run.directory else None
         self._session: Session | None = None
@@ -141,7 +141,7 @@ class _Writing:
     def _remember(self, rounds: int) -> None:
         """Store the run's id in the tracker, and how many of its rounds are known to be written."""
         if self._path and self._session:
-            write_whole(self._path, to_json({"id": self._session.id, "rounds": rounds}).encode())
+            write_atomic(self._path, to_json({"id": self._session.id, "rounds": rounds}).encode())
 
     def _attempt(self, step: Callable[[], None]) -> None:
         try:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import filelock
 
-from filfl.runs.follow import Beginning
+from filfl.runs.callbacks import RunStart
 from filfl.trackers.base import Session, Tracker, parameters, run_name
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class MLflow(Tracker):
         os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")  # otherwise it logs every table that it creates
         super().__post_init__()
 
-    def open(self, run: Beginning, id: str | None) -> Session:
+    def open(self, run: RunStart, id: str | None) -> Session:
         import mlflow
         from mlflow.entities import Param
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from filfl.runs.follow import Beginning
+from filfl.runs.callbacks import RunStart
 from filfl.trackers.base import Session, Tracker, parameters
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ class TensorBoard(Tracker):
     needs = ("tensorboard",)
     holds_many = False
 
-    def open(self, run: Beginning, id: str | None) -> Session:
+    def open(self, run: RunStart, id: str | None) -> Session:
         from torch.utils.tensorboard import SummaryWriter
         from torch.utils.tensorboard.summary import hparams
 

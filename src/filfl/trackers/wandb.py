@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from filfl.runs.follow import Beginning
+from filfl.runs.callbacks import RunStart
 from filfl.trackers.base import Session, Tracker, parameters, run_name
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class WandB(Tracker):
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         super().__post_init__()
 
-    def open(self, run: Beginning, id: str | None) -> Session:
+    def open(self, run: RunStart, id: str | None) -> Session:
         import wandb
 
         directory = self.directory_of(run)

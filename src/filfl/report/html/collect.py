@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from filfl.compare import PLAN
+from filfl.comparison.plan import PLAN
 from filfl.errors import RunError
 from filfl.runs.reader import Run, is_run, scan_run
 

@@ -10,8 +10,8 @@ import jinja2
 from markupsafe import Markup
 
 import filfl
-from filfl.config import dotted_keys
-from filfl.options import show
+from filfl.config.config import dotted_keys
+from filfl.config.schema import show
 from filfl.report.html.clients import MOST_DECISIONS, client_map, decisions
 from filfl.report.html.collect import ArmRuns, Section
 from filfl.report.html.headline import headline, measure, problems_of

@@ -6,7 +6,7 @@ from typing import Literal
 
 from torch import nn
 
-from filfl.config import Config
+from filfl.config.config import Config
 from filfl.core.clients import TrainingClients
 from filfl.data import FederatedData
 from filfl.errors import ConfigError

@@ -9,10 +9,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from filfl.config import Config, dotted_keys, override
+from filfl.config.config import Config, dotted_keys, override
+from filfl.config.figure import Figure
+from filfl.config.schema import FOLDER_NAME, Count, Fraction, is_folder_name, read, show, unknown_name
 from filfl.errors import ConfigError
-from filfl.figure import Figure
-from filfl.options import FOLDER_NAME, Count, Fraction, is_folder_name, read, show, unknown_name
 
 SECTIONS = ("arms", "factors", "compare", "scale", "figure")
 """The sections of an experiment file that are not part of the config of a run."""

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from filfl.config import Config
+from filfl.config.config import Config
+from filfl.config.plugins import name_of
 from filfl.data import FederatedData
 from filfl.errors import RunError
-from filfl.plugins import name_of
-from filfl.runs.files import write_whole
+from filfl.runs.files import write_atomic
 
 HEADER = ["id", "name", "num_train", "fault"]
 RANDOM_LABELS = "random labels"
@@ -25,7 +25,7 @@ ENCODING, ERRORS = "utf-8", "surrogatepass"
 
 
 @dataclass(frozen=True)
-class Registered:
+class ClientTable:
     """The clients of a run, in the order of their ids."""
 
     names: NDArray[np.generic]
@@ -34,7 +34,7 @@ class Registered:
     """The fault of each client: random labels, the name of its attack, or both; empty for an honest client."""
 
     @classmethod
-    def of(cls, data: FederatedData, config: Config) -> "Registered":
+    def of(cls, data: FederatedData, config: Config) -> "ClientTable":
         fault = np.full(data.num_clients, "", dtype=object)
         fault[data.noisy] = RANDOM_LABELS
         for k in config.attack.bad(data.num_clients, config.seed).tolist():
@@ -51,17 +51,17 @@ class Registered:
         return len(self.fault)
 
     def write(self, path: Path) -> None:
-        write_whole(path, self._pieces())
+        write_atomic(path, self._pieces())
 
     def repair(self, path: Path) -> None:
         """Write the file again if it is missing or damaged."""
         try:
-            Registered.read(path)
+            ClientTable.read(path)
         except RunError:
             self.write(path)
 
     @classmethod
-    def read(cls, path: Path) -> "Registered":
+    def read(cls, path: Path) -> "ClientTable":
         try:
             with path.open(encoding=ENCODING, errors=ERRORS, newline="") as file:
                 rows = csv.reader(file, strict=True)

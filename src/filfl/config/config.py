@@ -19,16 +19,8 @@ from filfl.attacks import Attack
 from filfl.attacks.none import NoAttack
 from filfl.availability import Availability
 from filfl.availability.always import Always
-from filfl.data import Dataset, FederatedData
-from filfl.data.arrays import Arrays
-from filfl.data.digits import Digits
-from filfl.errors import ConfigError, DataError, PluginError, only_from_python
-from filfl.filtering import Filter, FilterFunction
-from filfl.filtering.own import OwnFilter
-from filfl.models import Model
-from filfl.models.mlp import MLP
-from filfl.models.own import OwnModel
-from filfl.options import (
+from filfl.config.plugins import KINDS, NO_FILTER, check_options, name_of, option_names, options_of_others, read_plugin
+from filfl.config.schema import (
     FOLDER_NAME,
     Count,
     Section,
@@ -42,8 +34,16 @@ from filfl.options import (
     unknown_key,
     write,
 )
-from filfl.plugins import KINDS, NO_FILTER, check_options, name_of, option_names, options_of_others, read_plugin
-from filfl.sections import Checkpoint, Evaluate, Execution, FilterOptions, Training
+from filfl.config.sections import Checkpoint, Evaluate, Execution, FilterOptions, Training
+from filfl.data import Dataset, FederatedData
+from filfl.data.arrays import Arrays
+from filfl.data.digits import Digits
+from filfl.errors import ConfigError, DataError, PluginError, only_from_python
+from filfl.filtering import Filter, FilterFunction
+from filfl.filtering.own import OwnFilter
+from filfl.models import Model
+from filfl.models.mlp import MLP
+from filfl.models.own import OwnModel
 from filfl.selection import OwnSelection, Selection, Selects
 from filfl.selection.random import Random
 
@@ -101,7 +101,7 @@ class Config(Root):
         if isinstance(source, Mapping) and all(isinstance(key, str) for key in source):
             return cls._read(override({}, source), {})
         if isinstance(source, str | Path):
-            from filfl.experiment import Experiment
+            from filfl.config.experiment import Experiment
 
             return cls._read(Experiment.load(source).base, {})
         raise ConfigError(f"config must be a Config, a mapping of keys, or a TOML file (got {source!r})")

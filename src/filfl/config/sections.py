@@ -3,14 +3,14 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from filfl.config.plugins import NO_FILTER, name_of
+from filfl.config.schema import NOT_AN_OPTION, Count, Fraction, NonNegative, Positive, Range, Section, Whole, options_of
 from filfl.filtering import DGF, Filter
 from filfl.filtering.exhaustive import too_many
 from filfl.filtering.judges import JUDGES
-from filfl.options import NOT_AN_OPTION, Count, Fraction, NonNegative, Positive, Range, Section, Whole, options_of
-from filfl.plugins import NO_FILTER, name_of
 
 if TYPE_CHECKING:
-    from filfl.config import Config
+    from filfl.config.config import Config
     from filfl.data import FederatedData
 
 

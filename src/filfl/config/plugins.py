@@ -11,12 +11,12 @@ from filfl.aggregation import AGGREGATIONS, Aggregation
 from filfl.algorithms import ALGORITHMS, Algorithm
 from filfl.attacks import ATTACKS, Attack
 from filfl.availability import AVAILABILITIES, Availability
+from filfl.config.schema import Section, allowed, objects_of, options_of, read, show, unknown_name
 from filfl.data import DATASETS, Dataset
 from filfl.errors import ConfigError, only_on_flower
 from filfl.filtering import FILTERS, Filter
 from filfl.filtering.own import OwnFilter
 from filfl.models import MODELS, Model
-from filfl.options import Section, allowed, objects_of, options_of, read, show, unknown_name
 from filfl.selection import SELECTIONS, Selection
 
 IMPORT_PATH = "package.module:Class"

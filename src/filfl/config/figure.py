@@ -4,8 +4,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from filfl.config.schema import Positive, show
 from filfl.errors import ConfigError
-from filfl.options import Positive, show
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from filfl.compare import Plan, configs_by_arm
-from filfl.config import Config
+from filfl.comparison.plan import Plan, configs_by_arm
+from filfl.comparison.pool import PlannedRun
+from filfl.config.config import Config
+from filfl.config.experiment import LAPTOP, Experiment, shipped_names
+from filfl.config.figure import Expectation, Figure
+from filfl.config.schema import FOLDER_NAME, is_folder_name, show
 from filfl.errors import ConfigError
-from filfl.experiment import LAPTOP, Experiment, shipped_names
-from filfl.figure import Expectation, Figure
-from filfl.options import FOLDER_NAME, is_folder_name, show
 from filfl.runs.files import sha256, to_json
-from filfl.workers import PlannedRun
 
 ALL = "all"
 RUNS = "runs"

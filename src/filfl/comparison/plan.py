@@ -9,12 +9,12 @@ from typing import Any
 
 import tomli_w
 
-from filfl.config import Config
+from filfl.comparison.pool import PlannedRun, RunProgress, run_all
+from filfl.config.config import Config
+from filfl.config.experiment import Arm, Experiment
 from filfl.errors import RunError
-from filfl.experiment import Arm, Experiment
-from filfl.runs import Follows
-from filfl.runs.files import write_whole
-from filfl.workers import PlannedRun, RunProgress, run_all
+from filfl.runs import RunCallback
+from filfl.runs.files import write_atomic
 
 PLAN = "comparison.toml"
 
@@ -71,7 +71,7 @@ def plan_comparison(
     title: str,
     num_seeds: int,
     changes: Mapping[str, Any],
-    trackers: tuple[Follows, ...] = (),
+    trackers: tuple[RunCallback, ...] = (),
 ) -> Plan:
     """The run of an arm and a seed goes into directory/ARM/seed-SEED."""
 
@@ -101,7 +101,7 @@ def run_plans(
     for plan in plans:
         _check_directory(plan, resume)
     for plan in plans:
-        write_whole(plan.directory / PLAN, tomli_w.dumps(plan.table()).encode())
+        write_atomic(plan.directory / PLAN, tomli_w.dumps(plan.table()).encode())
     run_all(runs_of(plans), jobs, resume, show, say)
 
 

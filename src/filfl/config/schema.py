@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_a
 from filfl.errors import ConfigError
 
 if TYPE_CHECKING:
-    from filfl.config import Config
+    from filfl.config.config import Config
     from filfl.data import FederatedData
 
 T = TypeVar("T")

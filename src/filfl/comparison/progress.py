@@ -9,7 +9,7 @@ from typing import Any, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from filfl.workers import PlannedRun, RunProgress
+from filfl.comparison.pool import PlannedRun, RunProgress
 
 LINES = 10
 """How many lines one run prints where there is no terminal."""

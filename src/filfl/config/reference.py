@@ -1,6 +1,6 @@
 """The reference of all options, from the dataclasses that define them.
 
-`python -m filfl.config_reference docs/config.md` writes the page. `filfl list NAME` shows the same descriptions.
+`python -m filfl.config.reference docs/config.md` writes the page. `filfl list NAME` shows the same descriptions.
 """
 
 import ast
@@ -14,12 +14,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from filfl.config import GENERAL, Root
-from filfl.experiment import Compare
-from filfl.figure import Figure
-from filfl.options import allowed, dotted, options_of, show
-from filfl.plugins import KINDS, NO_FILTER
-from filfl.sections import FilterOptions
+from filfl.config.config import GENERAL, Root
+from filfl.config.experiment import Compare
+from filfl.config.figure import Figure
+from filfl.config.plugins import KINDS, NO_FILTER
+from filfl.config.schema import allowed, dotted, options_of, show
+from filfl.config.sections import FilterOptions
 
 WIDTH = 120
 NO_FILTERING = "No filtering: plain federated learning."

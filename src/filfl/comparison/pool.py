@@ -20,8 +20,8 @@ from filfl.errors import FilflError, RunError
 from filfl.system import num_cores
 
 if TYPE_CHECKING:  # the parent does not need torch
-    from filfl.config import Config
-    from filfl.runs import Follows
+    from filfl.config.config import Config
+    from filfl.runs import RunCallback
 
 REFRESH = 0.1
 """Seconds between two looks at what the workers report."""
@@ -35,7 +35,7 @@ class PlannedRun:
     directory: Path
     label: str
     """Its name in the progress display."""
-    trackers: "tuple[Follows, ...]" = ()
+    trackers: "tuple[RunCallback, ...]" = ()
 
 
 @dataclass(frozen=True)

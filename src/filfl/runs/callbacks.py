@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from filfl.config import Config
+from filfl.config.config import Config
 from filfl.core.server import State
 
 Callback = Callable[[Mapping[str, Any], State], None]
@@ -14,7 +14,7 @@ Callback = Callable[[Mapping[str, Any], State], None]
 
 
 @dataclass(frozen=True)
-class Beginning:
+class RunStart:
     """A run that is about to start or to resume."""
 
     config: Config
@@ -26,18 +26,18 @@ class Beginning:
 
 
 @runtime_checkable
-class Follows(Protocol):
+class RunCallback(Protocol):
     """A callback that is opened when a run starts and closed when it ends, also after an error."""
 
-    def follow(self, run: Beginning) -> AbstractContextManager[Callback]: ...
+    def follow(self, run: RunStart) -> AbstractContextManager[Callback]: ...
 
 
 @contextmanager
-def following(callbacks: Sequence[Callback | Follows], run: Beginning) -> Iterator[list[Callback]]:
+def open_callbacks(callbacks: Sequence[Callback | RunCallback], run: RunStart) -> Iterator[list[Callback]]:
     """The callbacks of a run, after opening those that have a `follow`."""
     with ExitStack() as stack:
         yield [
-            stack.enter_context(callback.follow(run)) if isinstance(callback, Follows) else callback
+            stack.enter_context(callback.follow(run)) if isinstance(callback, RunCallback) else callback
             for callback in callbacks
         ]
 
