@@ -24,10 +24,8 @@ ORDER = [
 ]
 RANK = {name: i for i, names in enumerate(ORDER) for name in names}
 WITHIN = {
-    ("availability", "config.schema"),
-    *(("weights", "errors"), ("evaluation", "weights"), ("system", "errors"), ("config.schema", "errors")),
+    *(("system", "errors"), ("weights", "errors"), ("config.schema", "errors"), ("evaluation", "weights")),
     *(("selection", "availability"), ("attacks", "availability"), ("attacks", "data")),
-    *(("algorithms", "evaluation"), ("filtering", "core")),
 }
 """Imports between packages of one entry."""
 
