@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from filfl.data import FederatedData
     from filfl.errors import FilflError
     from filfl.filtering import Filtering, dgf, keep_all, local_search, opt, rgf
+    from filfl.rng import stream
     from filfl.simulation import Result, simulate
 
 __version__ = "0.1.0"
@@ -24,6 +25,7 @@ _HOMES = {
     "opt": "filfl.filtering",
     "rgf": "filfl.filtering",
     "simulate": "filfl.simulation",
+    "stream": "filfl.rng",
 }
 
 __all__ = [
@@ -38,6 +40,7 @@ __all__ = [
     "opt",
     "rgf",
     "simulate",
+    "stream",
 ]
 
 

@@ -62,7 +62,5 @@ def test_the_example_makes_the_decisions_of_the_simulator(
     server.app(InMemoryGrid(nodes), context)
     theirs = read_run(tmp_path / "run").records
     assert all(record["available"] == list(range(sites)) for record in theirs)
-    if transport == "logits":  # the example sends V as floats, the simulator as bytes: once, to every site
-        theirs[0]["downlink_bytes"] -= 3 * 100 * 64 * sites
     # Flower's FedAvg weighs by the number of examples.
     replay({**task.load_config(settings).table(), "aggregation": {"name": "by-examples"}}, theirs)

@@ -49,7 +49,9 @@ def main(grid: Grid, context: Context) -> None:
     strategy = FilFL(
         strategy=FedAvg(fraction_evaluate=0.0),
         config=config,
-        evaluate=FilteringSet(task.network, *task.tensors(V.filter_x, V.filter_y), device="cpu"),
+        evaluate=FilteringSet(
+            task.network, V.filter_x, V.filter_y, device="cpu", scale=task.data.scale, shift=task.data.shift
+        ),
         out=out,
         min_nodes=int(settings["min-nodes"]),
         wait=float(settings["wait"]),

@@ -8,8 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from filfl import Config, FederatedData
-from filfl.rng import stream
+from filfl import Config, FederatedData, stream
 
 
 def load_config(settings: Mapping[str, Any]) -> Config:

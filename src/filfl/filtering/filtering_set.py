@@ -20,11 +20,19 @@ class FilteringSet:
     """The server's filtering set V.
 
     model: a function that makes the network, such as its class. x, y: arrays or tensors. loss: (outputs, targets) ->
-    mean loss over the batch. device: "auto", "cpu", "cuda", ...
+    mean loss over the batch. device: "auto", "cpu", "cuda", ... scale, shift: inputs of type uint8, such as pixels, become
+    x * scale + shift.
     """
 
     def __init__(
-        self, model: Callable[[], nn.Module], x: Any, y: Any, loss: Loss = cross_entropy, device: str = "auto"
+        self,
+        model: Callable[[], nn.Module],
+        x: Any,
+        y: Any,
+        loss: Loss = cross_entropy,
+        device: str = "auto",
+        scale: Any = 1.0,
+        shift: Any = 0.0,
     ) -> None:
         where = pick_device(device)
         inputs, targets = torch.as_tensor(x).to(where), torch.as_tensor(y).to(where)
@@ -33,8 +41,8 @@ class FilteringSet:
                 f"the filtering set needs at least one sample, and as many inputs as targets "
                 f"(got {len(inputs)} inputs and {len(targets)} targets)"
             )
-        one, zero = torch.ones((), device=where), torch.zeros((), device=where)
-        samples = Samples(inputs, targets, one, zero).aligned()
+        factors = (torch.as_tensor(factor, dtype=torch.get_default_dtype(), device=where) for factor in (scale, shift))
+        samples = Samples(inputs, targets, *factors).aligned()
         net = FlatModel(model(), where)
         self._set(net, lambda: FlatModel(model(), where), samples, loss, num_cores())
 
