@@ -19,6 +19,7 @@ from filfl.attacks.sign_flip import SignFlip
 from filfl.config.config import Config
 from filfl.config.sections import Training
 from filfl.core.clients import Failure, Update
+from filfl.core.queries import GradientQuery, LossQuery
 from filfl.evaluation import cross_entropy
 from filfl.runs import read_run
 from filfl.simulation.executors.serial import SerialClients
@@ -91,8 +92,8 @@ def test_only_attacking_clients_change_and_only_their_trained_weights(blobs: fil
         assert (answers[k].num_examples, answers[k].train_loss) == (honest[k].num_examples, honest[k].train_loss)
         again = SerialClients(blobs, model, cross_entropy, TRAINING).train(1, [k], w_t)[k]
         assert torch.equal(kept.vector, again.weights.vector), "the row of the executor is not modified"
-    assert attacked.losses([0, 1], w_t, "train") == clients.losses([0, 1], w_t, "train")
-    assert torch.equal(attacked.gradients([0], w_t)[0], clients.gradients([0], w_t)[0])
+    assert attacked.query(LossQuery(), [0, 1], w_t) == clients.query(LossQuery(), [0, 1], w_t)
+    assert torch.equal(attacked.query(GradientQuery(), [0], w_t)[0], clients.query(GradientQuery(), [0], w_t)[0])
     assert attacked.num_examples([0, 1]).tolist() == clients.num_examples([0, 1]).tolist()
 
 

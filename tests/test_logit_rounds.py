@@ -15,6 +15,7 @@ from filfl.aggregation.mean import Mean
 from filfl.availability.always import Always
 from filfl.core.clients import Failure, Update
 from filfl.core.metering import MeteredClients
+from filfl.core.queries import Query
 from filfl.core.round import filfl_round
 from filfl.core.selector import Selector
 from filfl.core.server import Record, Server, State
@@ -64,6 +65,9 @@ class Learners:
 
     def train(self, t: int, ids: Sequence[int], weights: Weights) -> dict[int, Update | Failure]:
         return {k: Update(self.weights(k), 10 + k, 0.5) for k in ids}
+
+    def query(self, query: Query, ids: Sequence[int], weights: Weights) -> dict[int, Any]:
+        return self.losses(ids, weights, query.split) if query.name == "loss" else self.gradients(ids, weights)
 
     def losses(self, ids: Sequence[int], weights: Weights, split: str) -> dict[int, float | Failure]:
         return {k: float(k) for k in ids}

@@ -23,6 +23,7 @@ from filfl.algorithms.fedavg import FedAvg
 from filfl.algorithms.fedprox import FedProx
 from filfl.config.sections import Training
 from filfl.core.clients import Failure, Update
+from filfl.core.queries import GradientQuery, LossQuery
 from filfl.evaluation import Loss, cross_entropy
 from filfl.simulation.build import network
 from filfl.simulation.executors.pool import CannotRun
@@ -132,7 +133,7 @@ def workers_of(pid: int) -> set[int]:
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
-            if int(parent) == pid and state != "Z" and b"filfl.simulation.worker" in (folder / "cmdline").read_bytes():
+            if int(parent) == pid and state != "Z" and b"executors.worker" in (folder / "cmdline").read_bytes():
                 found.add(int(folder.name))
         except (FileNotFoundError, ProcessLookupError):
             continue
@@ -200,8 +201,9 @@ def test_losses_and_gradients_equal_the_serial_ones(picky: tuple[SerialClients, 
     serial, processes, w = picky
     ids = [5, 4, 0, 3]
     for split in ("train", "validation"):
-        assert (got := processes.losses(ids, w, split)) == serial.losses(ids, w, split) and list(got) == ids
-    expected, gradients = serial.gradients(ids, w), processes.gradients(ids, w)
+        assert (got := processes.query(LossQuery(split), ids, w)) == serial.query(LossQuery(split), ids, w)
+        assert list(got) == ids
+    expected, gradients = serial.query(GradientQuery(), ids, w), processes.query(GradientQuery(), ids, w)
     assert gradients[4] == expected[4] == Failure("computing the gradient raised ValueError: too bright")
     assert all(torch.equal(gradients[k], expected[k]) for k in ids if k != 4) and list(gradients) == ids
     assert processes.num_examples(ids).tolist() == serial.num_examples(ids).tolist()
@@ -237,9 +239,9 @@ def test_a_worker_that_dies_is_replaced(numbers: filfl.FederatedData, tmp_path: 
         idle = next(iter(workers_of(os.getpid()) - before))
         os.kill(idle, signal.SIGKILL)
         assert until(lambda: idle not in workers_of(os.getpid()))
-        assert clients.losses(range(6), w, "train") == serial.losses(range(6), w, "train")
-        gradients = clients.gradients(range(6), w)
-        assert all(torch.equal(gradients[k], g) for k, g in serial.gradients(range(6), w).items())
+        assert clients.query(LossQuery(), range(6), w) == serial.query(LossQuery(), range(6), w)
+        gradients = clients.query(GradientQuery(), range(6), w)
+        assert all(torch.equal(gradients[k], g) for k, g in serial.query(GradientQuery(), range(6), w).items())
     assert workers_of(os.getpid()) == mine
     del clients, got, gradients
     gc.collect()

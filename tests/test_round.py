@@ -14,6 +14,7 @@ from filfl.aggregation.mean import Mean
 from filfl.availability.base import Availability, Ids
 from filfl.core.clients import Failure, Update
 from filfl.core.exchange import Exchange
+from filfl.core.queries import Query
 from filfl.core.round import filfl_round
 from filfl.core.selector import Selector
 from filfl.core.server import START, Record, Server, State
@@ -53,6 +54,9 @@ class Scripted:
     def train(self, t: int, ids: Sequence[int], weights: Weights) -> dict[int, Update | Failure]:
         self.trained.append(list(ids))
         return {k: Failure(self.failing[k]) if k in self.failing else Update(one(k), 10, 0.5 * k) for k in ids}
+
+    def query(self, query: Query, ids: Sequence[int], weights: Weights) -> dict[int, Any]:
+        return self.losses(ids, weights, query.split) if query.name == "loss" else self.gradients(ids, weights)
 
     def losses(self, ids: Sequence[int], weights: Weights, split: str) -> dict[int, float | Failure]:
         self.splits.append(split)

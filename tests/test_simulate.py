@@ -289,6 +289,7 @@ def test_the_federated_objective_needs_no_data_of_the_server(blobs: filfl.Federa
 def test_losses_are_measured_on_validation_data_if_there_is_any() -> None:
     from filfl.algorithms.fedavg import FedAvg
     from filfl.config.sections import Training
+    from filfl.core.queries import LossQuery
     from filfl.evaluation import cross_entropy, mean_loss
     from filfl.simulation.executors.serial import SerialClients
     from filfl.simulation.local_training import LocalTraining
@@ -304,7 +305,7 @@ def test_losses_are_measured_on_validation_data_if_there_is_any() -> None:
     for k, (start, stop) in {0: (data.train_ends[0], data.offsets[1]), 1: (data.offsets[1], data.offsets[2])}.items():
         part = clients.samples.part(start, stop)
         expected = mean_loss(model, model.weights(), part, cross_entropy)
-        assert clients.losses([k], model.weights(), "validation")[k] == expected
+        assert clients.query(LossQuery("validation"), [k], model.weights())[k] == expected
 
 
 def test_dropout_differs_between_clients_and_rounds() -> None:
@@ -406,7 +407,7 @@ def test_a_client_whose_training_raises_costs_only_itself() -> None:
 def test_a_client_that_diverges_is_refused(blobs: filfl.FederatedData) -> None:
     result = filfl.simulate({"rounds": 1, "training.lr": 1e30, "training.epochs": 50, "selection.k": 9}, data=blobs)
     assert len(result.records[0]["refused"]) == 9
-    assert result.records[0]["notes"] == ["every update was refused: the model stays as it was"]
+    assert result.records[0]["notes"] == ["every update was refused; the model is unchanged"]
 
 
 @pytest.mark.parametrize(
@@ -415,8 +416,8 @@ def test_a_client_that_diverges_is_refused(blobs: filfl.FederatedData) -> None:
         ({"model": lambda: nn.Linear(99, 3)}, "does not fit the data"),
         ({"model": lambda: "no module"}, "must be a function that makes an nn.Module"),
         ({"model": nn.Linear(4, 3)}, "must be a function that makes a new module"),
-        ({"model": lambda: nn.Linear(10**13, 3)}, "the model cannot be made"),
-        ({"model": nn.Identity}, "the model has no weights"),
+        ({"model": lambda: nn.Linear(10**13, 3)}, "the model cannot be built"),
+        ({"model": nn.Identity}, "the model has no floating-point weights"),
         ({"metrics": {"odd": lambda out, y: 1 / 0}}, "does not fit the data .*ZeroDivisionError"),
         ({"loss": lambda out, y: out}, "does not fit the data"),
     ],

@@ -17,6 +17,7 @@ from filfl.algorithms.fedavg import FedAvg
 from filfl.algorithms.fedprox import FedProx
 from filfl.config.sections import Training
 from filfl.core.clients import Failure, Update
+from filfl.core.queries import GradientQuery, LossQuery
 from filfl.evaluation import cross_entropy
 from filfl.simulation.executors import batched
 from filfl.simulation.executors.serial import SerialClients
@@ -122,10 +123,10 @@ def test_losses_and_gradients_equal_those_of_the_serial_executor(make: Callable[
     serial, vectorized, model = both(data, make)
     ids, w = [4, 1, 3, 0, 9, 8, 7, 6, 5], model.weights()
     for split in ("train", "validation"):
-        alone, together = serial.losses(ids, w, split), vectorized.losses(ids, w, split)
+        alone, together = serial.query(LossQuery(split), ids, w), vectorized.query(LossQuery(split), ids, w)
         assert list(together) == ids
         assert together == pytest.approx(alone, rel=1e-5)
-    alone, together = serial.gradients(ids, w), vectorized.gradients(ids, w)
+    alone, together = serial.query(GradientQuery(), ids, w), vectorized.query(GradientQuery(), ids, w)
     vectorized.close()
     assert list(together) == ids
     assert all(torch.allclose(alone[k], together[k], atol=1e-6) for k in ids)

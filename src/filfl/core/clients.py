@@ -6,17 +6,15 @@ A client that cannot answer is a `Failure` in the replies, never an exception.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
+from filfl.core.queries import Query
 from filfl.logits.messages import LogitReply, LogitRequest
 from filfl.selection.base import AnyIds
 from filfl.weights import Weights
-
-Split = Literal["train", "validation"]
 
 
 @dataclass(frozen=True)
@@ -53,12 +51,8 @@ class TrainingClients(Protocol):
         """Each client trains from `weights` on its own data, in round t."""
         ...
 
-    def losses(self, ids: Sequence[int], weights: Weights, split: Split) -> dict[int, float | Failure]:
-        """The mean loss of `weights` on each client's own data (on its training data where the split is empty)."""
-        ...
-
-    def gradients(self, ids: Sequence[int], weights: Weights) -> dict[int, Tensor | Failure]:
-        """The gradient of each client's mean training loss at `weights`."""
+    def query(self, query: Query, ids: Sequence[int], weights: Weights) -> dict[int, Any]:
+        """Each client's reply to a query about its own data at `weights`, or its `Failure`."""
         ...
 
     def num_examples(self, ids: AnyIds) -> NDArray[np.int64]:

@@ -1,15 +1,17 @@
 """The messages of one round: sent through the meter, guarded on the way back."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
 from filfl.aggregation.base import Admitted
-from filfl.core.clients import Clients, Failure, Split
-from filfl.core.guard import guard_gradients, guard_logits, guard_losses, guard_updates
+from filfl.core.clients import Clients, Failure
+from filfl.core.guard import guard_logits, guard_replies, guard_updates
 from filfl.core.metering import MeteredClients
+from filfl.core.queries import Query
 from filfl.logits.messages import LogitReply, LogitRequest
 from filfl.selection.base import AnyIds
 from filfl.system import Stopwatch
@@ -63,17 +65,12 @@ class Exchange:
         self.refused |= refused
         return admitted, {k for k, reply in replies.items() if isinstance(reply, Failure)}
 
-    def losses(self, ids: Sequence[int], weights: Weights, split: Split) -> dict[int, float]:
-        """The loss of `weights` on each client's own data, of those that reply."""
-        losses, refused = guard_losses(self._clients.losses(ids, weights, split))
+    def query(self, query: Query, ids: Sequence[int], weights: Weights | None = None) -> dict[int, Any]:
+        """The clients' replies to a query at `weights` (unset: w_t), of those that reply."""
+        replies = self._clients.query(query, ids, self.w_t if weights is None else weights)
+        usable, refused = guard_replies(replies, query, self.layout)
         self.refused |= refused
-        return losses
-
-    def gradients(self, ids: Sequence[int]) -> dict[int, Tensor]:
-        """The gradient of each client's training loss at w_t, of those that reply."""
-        gradients, refused = guard_gradients(self._clients.gradients(ids, self.w_t), self.layout)
-        self.refused |= refused
-        return gradients
+        return usable
 
     def num_examples(self, ids: AnyIds) -> NDArray[np.int64]:
         return self._clients.num_examples(ids)

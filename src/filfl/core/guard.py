@@ -10,6 +10,7 @@ from torch import Tensor
 
 from filfl.aggregation.base import Admitted
 from filfl.core.clients import Failure, Update
+from filfl.core.queries import Query
 from filfl.errors import one_line
 from filfl.logits.messages import LogitReply, LogitRequest
 from filfl.weights import Layout, Mismatch, Weights
@@ -41,24 +42,9 @@ def guard_logits(
     return _each(replies, decode)
 
 
-def guard_gradients(
-    replies: Mapping[int, Tensor | Failure], layout: Layout
-) -> tuple[dict[int, Tensor], dict[int, str]]:
-    """The gradients that a selection may use; for every other client the reason for refusing it."""
-
-    def check(gradient: Tensor) -> Tensor:
-        if tuple(gradient.shape) != (layout.num_trained,):
-            raise Mismatch(f"the gradient has shape {tuple(gradient.shape)} instead of ({layout.num_trained},)")
-        if not gradient.isfinite().all():
-            raise Mismatch("the gradient has a value that is not finite")
-        return gradient
-
-    return _each(replies, check)
-
-
-def guard_losses(replies: Mapping[int, float | Failure]) -> tuple[dict[int, float], dict[int, str]]:
-    """The losses, and why the other clients sent none. A loss may be NaN: its users handle that."""
-    return _each(replies, lambda loss: loss)
+def guard_replies(replies: Mapping[int, Any], query: Query, layout: Layout) -> tuple[dict[int, Any], dict[int, str]]:
+    """The replies to a query that can be used; for every other client the reason for refusing it."""
+    return _each(replies, lambda reply: query.check(reply, layout))
 
 
 def _each(replies: Mapping[int, Any], admit: Callable[[Any], Passed]) -> tuple[dict[int, Passed], dict[int, str]]:

@@ -1,13 +1,13 @@
 """The bytes of a round's messages."""
 
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
-from filfl.core.clients import Clients, Failure, Split, Update
+from filfl.core.clients import Clients, Failure, Update
+from filfl.core.queries import Query
 from filfl.logits.encoding import Encoding
 from filfl.logits.messages import LogitReply, LogitRequest
 from filfl.selection.base import AnyIds
@@ -17,8 +17,6 @@ Reply = TypeVar("Reply")
 
 SCALARS = 16
 """Bytes beside the weights in the reply of a client that trained: its number of examples and its train loss."""
-LOSS = 8
-"""Bytes of one loss."""
 ROW = 4
 """Bytes of the index of a sample of V."""
 
@@ -49,12 +47,8 @@ class MeteredClients:
     def train(self, t: int, ids: Sequence[int], weights: Weights) -> dict[int, Update | Failure]:
         return self._count(ids, self._clients.train(t, ids, weights), update_bytes(self._layout))
 
-    def losses(self, ids: Sequence[int], weights: Weights, split: Split) -> dict[int, float | Failure]:
-        return self._count(ids, self._clients.losses(ids, weights, split), LOSS)
-
-    def gradients(self, ids: Sequence[int], weights: Weights) -> dict[int, Tensor | Failure]:
-        size = self._layout.num_trained * self._layout.dtype.itemsize
-        return self._count(ids, self._clients.gradients(ids, weights), size)
+    def query(self, query: Query, ids: Sequence[int], weights: Weights) -> dict[int, Any]:
+        return self._count(ids, self._clients.query(query, ids, weights), query.num_bytes(self._layout))
 
     def num_examples(self, ids: AnyIds) -> NDArray[np.int64]:
         """Free: clients report it once, when they register."""

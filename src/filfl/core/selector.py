@@ -13,6 +13,7 @@ from torch import Tensor
 from filfl.aggregation.base import Admitted
 from filfl.availability.base import among
 from filfl.core.exchange import Exchange
+from filfl.core.queries import GradientQuery, LossQuery
 from filfl.errors import PluginError
 from filfl.rng import stream
 from filfl.selection.base import AnyIds, Selection
@@ -39,10 +40,10 @@ class Questions:
         self.__exchange, self.__latest = exchange, latest
 
     def losses(self, ids: AnyIds) -> dict[int, float]:
-        return self.__exchange.losses(whole_numbers("selection", ids), self.__exchange.w_t, "validation")
+        return self.__exchange.query(LossQuery("validation"), whole_numbers("selection", ids))
 
     def gradients(self, ids: AnyIds) -> dict[int, Tensor]:
-        return self.__exchange.gradients(whole_numbers("selection", ids))
+        return self.__exchange.query(GradientQuery(), whole_numbers("selection", ids))
 
     def updates(self, ids: AnyIds) -> dict[int, Tensor]:
         return self._latest_or(torch.zeros_like(self.__exchange.w_t.vector), ids)

@@ -20,8 +20,8 @@ class FilteringSet:
     """The server's filtering set V.
 
     model: a function that makes the network, such as its class. x, y: arrays or tensors. loss: (outputs, targets) ->
-    mean loss over the batch. device: "auto", "cpu", "cuda", ... scale, shift: inputs of type uint8, such as pixels, become
-    x * scale + shift.
+    mean loss over the batch. device: "auto", "cpu", "cuda", ... scale, shift: inputs of type uint8, such as pixels,
+    become x * scale + shift.
     """
 
     def __init__(

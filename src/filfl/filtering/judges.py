@@ -13,6 +13,7 @@ from torch import Tensor
 
 from filfl.availability.base import Ids
 from filfl.core.exchange import Exchange
+from filfl.core.queries import LossQuery
 from filfl.filtering.filtering_set import FilteringSet
 from filfl.filtering.rewards import Judgement
 from filfl.rng import stream
@@ -46,7 +47,7 @@ class Variable:
 
         def loss(vector: Tensor) -> float:
             weights = Weights(vector, exchange.w_t.integers)
-            return exchange.losses([k], weights, "validation").get(k, math.nan)
+            return float(exchange.query(LossQuery("validation"), [k], weights).get(k, math.nan))
 
         return Judgement(loss, [k])
 
@@ -62,7 +63,7 @@ class Federated:
         sizes = dict(zip(judges, exchange.num_examples(S_t).tolist(), strict=True))
 
         def loss(vector: Tensor) -> float:
-            losses = exchange.losses(judges, Weights(vector, exchange.w_t.integers), "train")
+            losses = exchange.query(LossQuery("train"), judges, Weights(vector, exchange.w_t.integers))
             total = sum(sizes[k] for k in losses)
             return sum(sizes[k] * value for k, value in losses.items()) / total if total else math.nan
 

@@ -1,22 +1,28 @@
-"""The client's side of power-of-choice and DivFL: queries that a Flower ClientApp answers."""
+"""The client's side of queries, such as those of power-of-choice and DivFL: a Flower ClientApp answers them."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, cast
 
-import torch
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from torch import Tensor, nn
 
+from filfl.core.queries import QUERIES, Query
+from filfl.core.queries.base import Split
 from filfl.evaluation import Loss, cross_entropy
 
-HELLO, LOSS, GRADIENT = "filfl_hello", "filfl_loss", "filfl_gradient"
-"""The names of the queries: message types query.filfl_hello, ..."""
+HELLO = "filfl_hello"
+"""The query of the handshake: message type query.filfl_hello."""
 
 Batches = Iterable[Any]
 """Batches (inputs, targets), as from a DataLoader; or dicts of these two, as from Flower's datasets."""
 Load = Callable[[Context], tuple[nn.Module, Batches] | tuple[nn.Module, Batches, Batches]]
 """(context) -> the client's network, its training batches and, if it has any, its validation batches."""
+
+
+def query_name(name: str) -> str:
+    """The message type of a query, after "query."."""
+    return f"filfl_{name}"
 
 
 def add_queries(app: ClientApp, load: Load, loss: Loss = cross_entropy) -> None:
@@ -34,61 +40,36 @@ def add_queries(app: ClientApp, load: Load, loss: Loss = cross_entropy) -> None:
             metrics["partition-id"] = partition
         return Message(RecordDict({"metrics": MetricRecord(metrics)}), reply_to=message)
 
-    @app.query(LOSS)
-    def mean_loss(message: Message, context: Context) -> Message:
+    for query in QUERIES.values():
+        app.query(query_name(query.name))(_handler(query, load, loss))
+
+
+def _handler(query: type[Query], load: Load, loss: Loss) -> Callable[[Message, Context], Message]:
+    def answer(message: Message, context: Context) -> Message:
         model, train, *validation = load(context)
-        split = message.content.config_records["config"]["split"]
-        _load(model, message)
-        value = _mean_loss(model, validation[0], loss) if validation and split == "validation" else None
-        if value is None:
-            value = _mean_loss(model, train, loss)
-        return Message(
-            RecordDict({"metrics": MetricRecord({"loss": float("nan") if value is None else value})}), reply_to=message
-        )
+        model.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())
+        model.eval()
+        asked = query(cast(Split, message.content.config_records["config"]["split"]))
+        reply = None
+        if validation and asked.split == "validation":
+            reply = asked.answer_on_flower(model, _on_device(model, validation[0]), loss)
+        if reply is None:
+            reply = asked.answer_on_flower(model, _on_device(model, train), loss)
+        if isinstance(reply, dict):
+            arrays = ArrayRecord({name: Array(tensor.cpu().numpy()) for name, tensor in reply.items()})
+            return Message(RecordDict({"arrays": arrays}), reply_to=message)
+        metrics = MetricRecord({query.name: float("nan") if reply is None else reply})
+        return Message(RecordDict({"metrics": metrics}), reply_to=message)
 
-    @app.query(GRADIENT)
-    def gradient(message: Message, context: Context) -> Message:
-        model, train, *_ = load(context)
-        _load(model, message)
-        return Message(RecordDict({"arrays": _gradient(model, train, loss)}), reply_to=message)
+    return answer
 
 
-def _load(model: nn.Module, message: Message) -> None:
-    model.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())
-    model.eval()
+def _on_device(model: nn.Module, batches: Batches) -> Iterable[tuple[Tensor, Tensor]]:
+    device = next(model.parameters()).device
+    return ((inputs.to(device), targets.to(device)) for inputs, targets in _pairs(batches))
 
 
 def _pairs(batches: Batches) -> Iterable[tuple[Tensor, Tensor]]:
     for batch in batches:
         inputs, targets = batch.values() if isinstance(batch, Mapping) else batch
         yield inputs, targets
-
-
-def _device(model: nn.Module) -> torch.device:
-    return next(model.parameters()).device
-
-
-@torch.no_grad()
-def _mean_loss(model: nn.Module, batches: Batches, loss: Loss) -> float | None:
-    """The mean over the samples; None if there are none."""
-    device, total, number = _device(model), 0.0, 0
-    for inputs, targets in _pairs(batches):
-        total += len(targets) * float(loss(model(inputs.to(device)), targets.to(device)))
-        number += len(targets)
-    return total / number if number else None
-
-
-def _gradient(model: nn.Module, batches: Batches, loss: Loss) -> ArrayRecord:
-    """The gradient of the mean loss, by the names of the trained parameters."""
-    device, number = _device(model), 0
-    trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-    sums: Sequence[Tensor] = [torch.zeros_like(parameter) for parameter in trained.values()]
-    for inputs, targets in _pairs(batches):
-        value = loss(model(inputs.to(device)), targets.to(device)) * len(targets)
-        for total, part in zip(
-            sums, torch.autograd.grad(value, list(trained.values()), materialize_grads=True), strict=True
-        ):
-            total += part
-        number += len(targets)
-    means = (total / max(1, number) for total in sums)
-    return ArrayRecord({name: Array(mean.cpu().numpy()) for name, mean in zip(trained, means, strict=True)})

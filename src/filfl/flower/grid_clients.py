@@ -11,13 +11,13 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
-from torch import Tensor
 
 from filfl.availability.base import Ids
-from filfl.core.clients import Failure, Split, Update
+from filfl.core.clients import Failure, Update
 from filfl.core.guard import MAX_EXAMPLES
+from filfl.core.queries import Query
 from filfl.errors import RunError, one_line
-from filfl.flower.client_queries import GRADIENT, HELLO, LOSS
+from filfl.flower.client_queries import HELLO, query_name
 from filfl.flower.logit_messages import NO_V, logit_requests, logits_of, refusal, upload_request
 from filfl.flower.messaging import Messaging
 from filfl.flower.node_registry import NodeRegistry
@@ -161,17 +161,16 @@ class GridClients:
     def train(self, t: int, ids: Sequence[int], weights: Weights) -> dict[int, Update | Failure]:
         return self._by_client(ids, self._messaging.request(self._train_messages(t, ids, weights)), self._update)
 
-    def losses(self, ids: Sequence[int], weights: Weights, split: Split) -> dict[int, float | Failure]:
-        def loss(k: int, reply: Message) -> float:
-            return float(one(reply.content.metric_records, "metrics")["loss"])
+    def query(self, query: Query, ids: Sequence[int], weights: Weights) -> dict[int, Any]:
+        def read(k: int, reply: Message) -> Any:
+            if query.is_vector:
+                return to_gradient(one(reply.content.array_records, "arrays"), self._layout)
+            return float(one(reply.content.metric_records, "metrics")[query.name])
 
-        return self._by_client(ids, self._query(ids, LOSS, weights, split), loss)
-
-    def gradients(self, ids: Sequence[int], weights: Weights) -> dict[int, Tensor | Failure]:
-        def gradient(k: int, reply: Message) -> Tensor:
-            return to_gradient(one(reply.content.array_records, "arrays"), self._layout)
-
-        return self._by_client(ids, self._query(ids, GRADIENT, weights, "train"), gradient)
+        content = RecordDict({"arrays": self.arrays(weights), "config": ConfigRecord({"split": query.split})})
+        kind = f"{MessageType.QUERY}.{query_name(query.name)}"
+        messages = [Message(content, self._registry.node_of(k), kind) for k in ids]
+        return self._by_client(ids, self._messaging.request(messages), read)
 
     def train_for_logits(
         self, t: int, ids: Sequence[int], weights: Weights, request: LogitRequest
@@ -231,11 +230,6 @@ class GridClients:
     def _train_messages(self, t: int, ids: Sequence[int], weights: Weights) -> list[Message]:
         nodes = [self._registry.node_of(k) for k in ids]
         return self._strategy.train_messages(t, self.arrays(weights), self._train_config, nodes, self._grid)
-
-    def _query(self, ids: Sequence[int], name: str, weights: Weights, split: str) -> dict[int, Message | Failure]:
-        content = RecordDict({"arrays": self.arrays(weights), "config": ConfigRecord({"split": split})})
-        kind = f"{MessageType.QUERY}.{name}"
-        return self._messaging.request([Message(content, self._registry.node_of(k), kind) for k in ids])
 
     def _update(self, k: int, reply: Message) -> Update:
         n, train_loss = self._metrics_of(k, reply)

@@ -71,41 +71,44 @@ def simulate(
     """Run federated learning with client filtering on this machine.
 
     config: a `Config`, a mapping such as {"rounds": 20, "filter.name": "rgf"}, or a TOML file.
-    data: your own `FederatedData` instead of the config's.
-    model: a function that makes a new network, instead of the config's.
-    loss: (outputs, targets) -> mean loss over the batch; by default cross-entropy, or the mean squared error where the
-        targets are numbers.
-    metrics: {name: (outputs, targets) -> number} on the test set; by default, where the targets are classes, the
-        accuracy and, where the owners of the test samples are known, its mean over the clients and over the worst
-        tenth of them.
-    filter: (clients, reward, rng) -> `filfl.Filtering`, instead of the config's.
-    selection: (pool, k, ask, rng) -> ids, instead of the config's.
-    callbacks: functions (record, state) that are called after every round, with `seconds` by phase in the record; and
-        trackers, such as `filfl.trackers.TensorBoard("logs")`.
-    out: a directory for the run store; by default nothing is written.
-    resume: resume the run in `out`. Its own loss, metrics, filter and selection, if any, must be the same as before:
-        that cannot be checked.
+    data, model: your own `FederatedData`, and a function that makes a new network, instead of the config's.
+    loss: (outputs, targets) -> mean loss; by default cross-entropy, or the mean squared error for numeric targets.
+    metrics: {name: (outputs, targets) -> number} on the test set; by default the accuracy, overall and per client.
+    filter: (clients, reward, rng) -> `filfl.Filtering`. selection: (pool, k, ask, rng) -> ids.
+    callbacks: functions (record, state) that are called after every round, and trackers (docs/trackers.md).
+    out: a directory for the run store; by default nothing is written. resume: resume the run in `out`. Your own
+        functions must be the same as before: that cannot be checked.
     say: receives the messages for a person, such as a refused checkpoint.
     """
     if resume and out is None:
         raise ConfigError("resume needs out, the directory of the run to resume")
     config = Config.read(config).with_own(data=data, model=model, filter=filter, selection=selection)
     config.require_objects()
-    directory = Path(out) if out is not None else None
     with one_thread():
         parts = make_parts(config, loss, metrics, say)
-        if directory and resume and (summary := finished(directory, parts.fingerprint())):
-            return _already_finished(parts, directory, summary, callbacks, say)
-        with _store(parts, directory, resume, say) as store, open_server(parts, say) as server:
-            before = with_seconds(store.records, read_times(store.directory / TIMES)) if store else []
-            beginning = RunStart(config, directory, before, say)
-            with open_callbacks([_warn_if_all_refused(say), *callbacks], beginning) as watchers:
-                state, records = run_rounds(
-                    server, parts.start, config.rounds, parts.test, config.evaluate.every, watchers, store
-                )
-            summary = store.finish(parts.net.layout.unflatten(state.w)) if store else summarize(records)
-        parts.net.load(state.w)
-        return Result(config, records, summary, parts.net.module, directory)
+        return _run(parts, Path(out) if out is not None else None, resume, callbacks, say)
+
+
+def _run(
+    parts: Parts,
+    directory: Path | None,
+    resume: bool,
+    callbacks: Sequence[Callback | RunCallback],
+    say: Callable[[str], None],
+) -> Result:
+    config = parts.config
+    if directory and resume and (summary := finished(directory, parts.fingerprint())):
+        return _already_finished(parts, directory, summary, callbacks, say)
+    with _store(parts, directory, resume, say) as store, open_server(parts, say) as server:
+        before = with_seconds(store.records, read_times(store.directory / TIMES)) if store else []
+        start = RunStart(config, directory, before, say)
+        with open_callbacks([_warn_if_all_refused(say), *callbacks], start) as watchers:
+            state, records = run_rounds(
+                server, parts.start, config.rounds, parts.test, config.evaluate.every, watchers, store
+            )
+        summary = store.finish(parts.net.layout.unflatten(state.w)) if store else summarize(records)
+    parts.net.load(state.w)
+    return Result(config, records, summary, parts.net.module, directory)
 
 
 @contextmanager

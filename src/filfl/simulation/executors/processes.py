@@ -16,7 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from filfl.core.clients import Failure, Split, Update
+from filfl.core.clients import Failure, Update
+from filfl.core.queries import Query
 from filfl.data import FederatedData
 from filfl.evaluation import ALIGNED, Loss
 from filfl.selection.base import AnyIds
@@ -99,13 +100,12 @@ class ProcessClients:
 
         return {k: reply if isinstance(reply, Failure) else update(k, *reply) for k, reply in replies.items()}
 
-    def losses(self, ids: Sequence[int], weights: Weights, split: Split) -> dict[int, float | Failure]:
-        self._share(weights)
-        replies = self._pool.request({k: ("losses", k, split) for k in self._largest_first(ids)}, None)
-        return {k: replies[k] for k in ids}
-
-    def gradients(self, ids: Sequence[int], weights: Weights) -> dict[int, Tensor | Failure]:
-        replies, rows = self._request_rows(ids, weights, lambda k, row: ("gradients", k, row))
+    def query(self, query: Query, ids: Sequence[int], weights: Weights) -> dict[int, Any]:
+        if not query.is_vector:
+            self._share(weights)
+            replies = self._pool.request({k: ("query", query, k, 0) for k in self._largest_first(ids)}, None)
+            return {k: replies[k] for k in ids}
+        replies, rows = self._request_rows(ids, weights, lambda k, row: ("query", query, k, row))
         trained = self._layout.num_trained
         return {k: reply if isinstance(reply, Failure) else rows[k][0][:trained] for k, reply in replies.items()}
 

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from filfl.algorithms.local_sgd import batches, local_sgd
-from filfl.core.clients import Failure, Split, Update
-from filfl.evaluation import Loss, Samples, full_gradient, mean_loss
+from filfl.core.clients import Failure, Update
+from filfl.core.queries import Query
+from filfl.core.queries.base import Split
+from filfl.evaluation import Loss, Samples
 from filfl.rng import stream, torch_seeded
 from filfl.selection.base import AnyIds
 from filfl.simulation.local_training import LocalTraining
@@ -62,17 +64,11 @@ class SerialClients:
 
         return {k: _attempt("training", train, k) for k in ids}
 
-    def losses(self, ids: Sequence[int], weights: Weights, split: Split) -> dict[int, float | Failure]:
-        def loss(k: int) -> float:
-            return mean_loss(self._model, weights, self._part(k, split), self._loss)
+    def query(self, query: Query, ids: Sequence[int], weights: Weights) -> dict[int, Any]:
+        def answer(k: int) -> Any:
+            return query.answer(self._model, weights, self._part(k, query.split), self._loss)
 
-        return {k: _attempt("computing the loss", loss, k) for k in ids}
-
-    def gradients(self, ids: Sequence[int], weights: Weights) -> dict[int, Tensor | Failure]:
-        def gradient(k: int) -> Tensor:
-            return full_gradient(self._model, weights, self._part(k, "train"), self._loss)
-
-        return {k: _attempt("computing the gradient", gradient, k) for k in ids}
+        return {k: _attempt(f"computing the {query.name}", answer, k) for k in ids}
 
     def num_examples(self, ids: AnyIds) -> NDArray[np.int64]:
         of = np.asarray(ids, dtype=np.int64)

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from filfl.algorithms.local_sgd import batches
-from filfl.core.clients import Failure, Split, Update
+from filfl.core.clients import Failure, Update
+from filfl.core.queries import GradientQuery, LossQuery, Query
 from filfl.data import FederatedData
 from filfl.evaluation import CHUNK, Loss
 from filfl.rng import stream
@@ -75,25 +76,30 @@ class VectorizedClients:
             replies |= trained or self._serial.train(t, plan.block, weights)
         return {k: replies[k] for k in ids}
 
-    def losses(self, ids: Sequence[int], weights: Weights, split: Split) -> dict[int, float | Failure]:
-        """All clients' samples go through the model together: it is the same model for all of them."""
-        parts = [self._serial.span(k, split) for k in ids]
-        index = np.concatenate([np.arange(start, stop) for start, stop in parts]) if parts else np.empty(0, np.int64)
-        try:
-            each = self._sample_losses(torch.from_numpy(index).to(self._model.device), weights)
-        except Exception:
-            return self._serial.losses(ids, weights, split)
-        ends = np.cumsum([stop - start for start, stop in parts])
-        return {k: float(losses.mean()) for k, losses in zip(ids, np.split(each, ends[:-1]), strict=True)}
-
-    def gradients(self, ids: Sequence[int], weights: Weights) -> dict[int, Tensor | Failure]:
-        replies: dict[int, Tensor | Failure] = {}
+    def query(self, query: Query, ids: Sequence[int], weights: Weights) -> dict[int, Any]:
+        """Losses and gradients are batched over the clients; other queries are answered one by one."""
+        if isinstance(query, LossQuery):
+            return self._losses(query, ids, weights)
+        if not isinstance(query, GradientQuery):
+            return self._serial.query(query, ids, weights)
+        replies: dict[int, Any] = {}
         for block in self._blocks(ids):
             try:
                 replies |= zip(block, self._gradients(block, weights), strict=True)
             except Exception:
-                replies |= self._serial.gradients(block, weights)
+                replies |= self._serial.query(query, block, weights)
         return {k: replies[k] for k in ids}
+
+    def _losses(self, query: LossQuery, ids: Sequence[int], weights: Weights) -> dict[int, Any]:
+        """All clients' samples go through the model together, since it is the same model for all of them."""
+        parts = [self._serial.span(k, query.split) for k in ids]
+        index = np.concatenate([np.arange(start, stop) for start, stop in parts]) if parts else np.empty(0, np.int64)
+        try:
+            each = self._sample_losses(torch.from_numpy(index).to(self._model.device), weights)
+        except Exception:
+            return self._serial.query(query, ids, weights)
+        ends = np.cumsum([stop - start for start, stop in parts])
+        return {k: float(losses.mean()) for k, losses in zip(ids, np.split(each, ends[:-1]), strict=True)}
 
     def num_examples(self, ids: AnyIds) -> NDArray[np.int64]:
         return self._serial.num_examples(ids)

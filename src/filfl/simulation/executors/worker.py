@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from filfl.core.clients import Failure
+from filfl.core.queries import Query
 from filfl.simulation.executors.serial import SerialClients
 from filfl.simulation.executors.shared import Segment
 from filfl.system import keep_freed_memory
@@ -126,13 +127,11 @@ class _Tasks:
         integers[row] = weights.integers
         return "reply", (reply.num_examples, reply.train_loss)
 
-    def losses(self, k: int, split: Any) -> tuple[str, Any]:
-        reply = self._clients.losses([k], self._w_t, split)[k]
-        return ("failure", reply.reason) if isinstance(reply, Failure) else ("reply", reply)
-
-    def gradients(self, k: int, row: int) -> tuple[str, Any]:
-        reply = self._clients.gradients([k], self._w_t)[k]
+    def query(self, query: Query, k: int, row: int) -> tuple[str, Any]:
+        reply = self._clients.query(query, [k], self._w_t)[k]
         if isinstance(reply, Failure):
             return "failure", reply.reason
+        if not query.is_vector:
+            return "reply", reply
         self._stack[0][row, : len(reply)] = reply
         return "reply", None

@@ -1,12 +1,13 @@
 """The base class of wrappers around clients."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
-from filfl.core.clients import Failure, Split, TrainingClients
+from filfl.core.clients import TrainingClients
+from filfl.core.queries import Query
 from filfl.selection.base import AnyIds
 from filfl.weights import Weights
 
@@ -21,11 +22,8 @@ class Forwarding:
     def num_clients(self) -> int:
         return self._clients.num_clients
 
-    def losses(self, ids: Sequence[int], weights: Weights, split: Split) -> dict[int, float | Failure]:
-        return self._clients.losses(ids, weights, split)
-
-    def gradients(self, ids: Sequence[int], weights: Weights) -> dict[int, Tensor | Failure]:
-        return self._clients.gradients(ids, weights)
+    def query(self, query: Query, ids: Sequence[int], weights: Weights) -> dict[int, Any]:
+        return self._clients.query(query, ids, weights)
 
     def num_examples(self, ids: AnyIds) -> NDArray[np.int64]:
         return self._clients.num_examples(ids)
