@@ -1,8 +1,8 @@
-"""Compare the decisions of two runs that may round differently: other executors, another framework.
+"""Compare the decisions of two runs that may round differently: two executors, or Flower and the simulator.
 
-The second run takes the decisions of the first one, so that a decision that differs cannot change the rounds after it.
-In every round it also decides by itself, from its own rewards, losses and gradients. These must agree with those of the
-first run to `TOLERANCE`, and so must the decisions, unless they are ties within `TOLERANCE`.
+The second run applies the decisions of the first one, so that one different decision does not change later rounds. In
+every round it also computes its own decision from its own rewards, losses and gradients. Values must agree with the
+first run within `TOLERANCE`. Decisions must be equal, unless they are ties within `TOLERANCE`.
 """
 
 import math
@@ -20,8 +20,8 @@ from filfl.selection.facility_location import gain
 from filfl.selection.power_of_choice import PowerOfChoice
 
 TOLERANCE = 1e-5
-"""Of rewards, losses and gains, relative to 1 or to the value if it is larger. The largest difference that was measured
-over these tests and five sets of CPU kernels (ATEN_CPU_CAPABILITY, MKL_CBWR) is 5e-7."""
+"""For rewards, losses and gains, relative to max(1, |value|). The largest difference measured over these tests and five
+sets of CPU kernels (ATEN_CPU_CAPABILITY, MKL_CBWR) is 5e-7."""
 
 EQUAL = ("did_filter", "considered", "filtered", "selected", "refused", "evaluations", "uplink_bytes", "downlink_bytes")
 CLOSE = ("train_loss", "test_loss", "reward_all", "reward_filtered", "reward_selected", "surrogate_filtered")
@@ -44,14 +44,14 @@ def replay(table: Mapping[str, Any], expected: Sequence[Mapping[str, Any]], **ar
 
 
 def close(one: float | None, other: float | None) -> bool:
-    """Whether both are None, or two numbers that agree to the tolerance."""
+    """Whether both are None, or two numbers that agree within the tolerance."""
     if one is None or other is None:
         return one is other
     return abs(one - other) <= TOLERANCE * max(1.0, abs(other))
 
 
 class Decisions:
-    """The filter and the selection of a run that repeats the decisions of another one."""
+    """A filter and a selection that apply the decisions of another run and check their own against them."""
 
     def __init__(self, config: Config, expected: Sequence[Mapping[str, Any]]) -> None:
         self._own_filter: Callable[..., filfl.Filtering] | None = config.filter.method
@@ -61,7 +61,7 @@ class Decisions:
 
     @property
     def _record(self) -> Mapping[str, Any]:
-        """The record of the round that is under way."""
+        """The record of the current round."""
         return self._expected[self._done]
 
     def next_round(self, record: object, state: object) -> None:
@@ -78,7 +78,7 @@ class Decisions:
         for ours, theirs in zip(own.trace, trace, strict=True):
             assert is_same_step(ours, theirs), (self._record["round"], ours, theirs)
             if ours.kept != theirs["kept"]:
-                break  # from here on, the two filters ask for other sets
+                break  # after a different decision the two filters evaluate different sets
         return filfl.Filtering(kept=tuple(kept), trace=own.trace)
 
     def select(self, pool: Any, k: int, ask: Ask, rng: np.random.Generator) -> Sequence[int]:
@@ -89,24 +89,24 @@ class Decisions:
 
 
 def is_same_step(ours: Step, theirs: Mapping[str, Any]) -> bool:
-    """Whether a greedy filter decided about a client as the other one did, or both decisions are a tie."""
+    """Whether two greedy filters decided alike about a client, or the decision is a tie."""
     if not (close(ours.a, theirs["a"]) and close(ours.b, theirs["b"])):
         return False
     assert ours.a is not None and ours.b is not None
-    # p is 0 or 1 in DGF and jumps where a = b. In RGF it is a' / (a' + b'): the smaller the sum, the less it is known.
+    # In DGF, p is 0 or 1 and jumps at a = b. In RGF, p = a' / (a' + b'): the smaller the sum, the larger its error.
     gains = max(ours.a, 0.0) + max(ours.b, 0.0)
-    known_to = math.inf if abs(ours.a - ours.b) <= 2 * TOLERANCE else 2 * TOLERANCE / max(gains, TOLERANCE)
-    # The two filters draw the same number, so that with the same p they decide alike.
-    return abs(ours.p - theirs["p"]) <= known_to and (ours.kept == theirs["kept"] or ours.p != theirs["p"])
+    tolerance_of_p = math.inf if abs(ours.a - ours.b) <= 2 * TOLERANCE else 2 * TOLERANCE / max(gains, TOLERANCE)
+    # Both filters draw the same random number, so that equal p give equal decisions.
+    return abs(ours.p - theirs["p"]) <= tolerance_of_p and (ours.kept == theirs["kept"] or ours.p != theirs["p"])
 
 
 def is_local_optimum(S: frozenset[int], clients: Sequence[int], reward: Any) -> bool:
-    """Whether no client can be added or removed for a gain above the tolerance."""
+    """Whether adding or removing any one client gains at most the tolerance."""
     return all(not S ^ {u} or reward(S ^ {u}) <= reward(S) + TOLERANCE for u in clients)
 
 
 def is_tie(selection: Selection, own: Sequence[int], chosen: Sequence[int], pool: Any, ask: Ask) -> bool:
-    """Whether `chosen` is as good a choice as `own`, to the tolerance."""
+    """Whether `chosen` is as good as `own`, within the tolerance."""
     if len(own) != len(chosen):
         return False
     if isinstance(selection, PowerOfChoice):
@@ -122,7 +122,7 @@ def is_tie(selection: Selection, own: Sequence[int], chosen: Sequence[int], pool
 
 
 def is_greedy(D: Any, nearest: Any, chosen: set[int]) -> bool:
-    """Whether these indices can be ordered so that each has the largest gain at its turn, to the tolerance."""
+    """Whether a greedy algorithm could choose these indices in some order, within the tolerance."""
     best = max(gain(D, nearest, i) for i in range(len(D)))
     return not chosen or any(
         gain(D, nearest, i) >= best - TOLERANCE * D.max() and is_greedy(D, np.minimum(nearest, D[:, i]), chosen - {i})

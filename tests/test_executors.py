@@ -44,7 +44,7 @@ def convolution() -> nn.Module:
         (convolution, LONG // 4 - 1, 2, "serial"),
     ],
 )
-def test_auto_goes_by_the_model_and_the_length_of_the_run(make, rounds: int, workers: int, mode: str) -> None:
+def test_auto_depends_on_model_rounds_and_workers(make, rounds: int, workers: int, mode: str) -> None:
     table = {"data": {"name": "arrays"}, "model": {"name": "own"}, "rounds": rounds, "selection": {"k": 4}}
     net = FlatModel(make(), torch.device("cpu"))
     assert choose(Config.from_table(table), images(), net, cross_entropy, TRAINING, workers) == mode

@@ -101,8 +101,8 @@ class World:
         x = torch.eye(3, 4)[y] + 0.3 * torch.randn(M, 4, generator=torch.Generator().manual_seed(1))
         self.V = FilteringSet.of(self.net, Samples(x, y, torch.tensor(1.0), torch.tensor(0.0)), cross_entropy)
         self.learners = Learners(self.net.weights(), clients)
-        self.honest = LogitCache(self.learners, self.V)
-        self.clients = wrap(self.honest) if wrap else self.honest
+        self.inner = LogitCache(self.learners, self.V)
+        self.clients = wrap(self.inner) if wrap else self.inner
         filter = filter or LocalSearch()
         filter = filter if isinstance(filter, Filter) else OwnFilter(function=filter)
         selection = selection or Random()
@@ -133,28 +133,28 @@ class World:
 
 
 class Wrapper:
-    """Clients whose replies are changed on the way."""
+    """Clients whose replies a subclass can change."""
 
-    def __init__(self, honest: LogitCache) -> None:
-        self.honest = honest
+    def __init__(self, inner: LogitCache) -> None:
+        self.inner = inner
         self.uploads: list[list[int]] = []
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.honest, name)
+        return getattr(self.inner, name)
 
     def train_for_logits(self, t: int, ids: Sequence[int], weights: Weights, request: LogitRequest) -> dict[int, Any]:
-        answers = self.honest.train_for_logits(t, ids, weights, request)
-        return {k: self.claimed(k, answer, request) for k, answer in answers.items()}
+        replies = self.inner.train_for_logits(t, ids, weights, request)
+        return {k: self.claimed(k, reply, request) for k, reply in replies.items()}
 
     def upload(self, t: int, ids: Sequence[int]) -> dict[int, Any]:
         self.uploads.append(list(ids))
-        return {k: self.uploaded(k, answer) for k, answer in self.honest.upload(t, ids).items()}
+        return {k: self.uploaded(k, reply) for k, reply in self.inner.upload(t, ids).items()}
 
-    def claimed(self, k: int, answer: Any, request: LogitRequest) -> Any:
-        return answer
+    def claimed(self, k: int, reply: Any, request: LogitRequest) -> Any:
+        return reply
 
-    def uploaded(self, k: int, answer: Any) -> Any:
-        return answer
+    def uploaded(self, k: int, reply: Any) -> Any:
+        return reply
 
 
 def test_only_selected_clients_upload_and_their_weights_are_averaged() -> None:
@@ -187,9 +187,9 @@ def test_bytes_of_a_part_of_V_in_int8() -> None:
 
 def test_V_is_sent_again_to_clients_without_a_reply_and_when_it_changes() -> None:
     class Asleep(Wrapper):
-        def claimed(self, k: int, answer: Any, request: LogitRequest) -> Any:
+        def claimed(self, k: int, reply: Any, request: LogitRequest) -> Any:
             self.new = request.new_recipients
-            return Failure("asleep") if k == 2 else answer
+            return Failure("asleep") if k == 2 else reply
 
     world = World(wrap=Asleep, h=1)
     _, state = world.run(1)
@@ -201,24 +201,24 @@ def test_V_is_sent_again_to_clients_without_a_reply_and_when_it_changes() -> Non
 
 
 def test_the_leaf_cnn_uploads_a_tenth() -> None:
-    """The judgement of the issue: FEMNIST with LEAF's CNN, n = 50, K = 5, m = 500."""
+    """FEMNIST with LEAF's CNN, n = 50, K = 5, m = 500: logits need about a tenth of the uplink of models."""
     layout = Layout.of(LeafCNN().build((1, 28, 28), 62))
     V = Samples(torch.zeros(500, 1, 28, 28, dtype=torch.uint8), torch.zeros(500), torch.ones(()), torch.zeros(()))
 
-    class Silent:
+    class NoResults:
         def train(self, t: int, ids: Sequence[int], *_: Any) -> dict[int, Any]:
             return dict.fromkeys(ids)
 
         train_for_logits = upload = train
 
     def uplink(encoding: Encoding) -> int:
-        clients = MeteredClients(Silent(), layout)
+        clients = MeteredClients(NoResults(), layout)
         request = LogitRequest(V.without_targets(), "digest", frozenset(), None, (500, 62), encoding)
         clients.train_for_logits(1, range(50), None, request)
         clients.upload(1, range(5))
         return clients.uplink
 
-    models = MeteredClients(Silent(), layout)
+    models = MeteredClients(NoResults(), layout)
     models.train(1, range(50), None)
     assert models.uplink == 50 * (4 * 6_603_710 + 16)
     assert uplink(Encoding()) == 50 * (500 * 62 * 4 + 16) + 5 * (4 * 6_603_710 + 16)
@@ -234,8 +234,8 @@ class Gone(Wrapper):
 
     who: frozenset[int] = frozenset()
 
-    def uploaded(self, k: int, answer: Any) -> Any:
-        return Failure("no answer within 60 s") if k in self.who else answer
+    def uploaded(self, k: int, reply: Any) -> Any:
+        return Failure("no reply within 60 s") if k in self.who else reply
 
 
 def gone(*who: int) -> Callable[[LogitCache], Gone]:
@@ -245,11 +245,11 @@ def gone(*who: int) -> Callable[[LogitCache], Gone]:
 def test_a_client_that_leaves_before_its_upload_is_replaced() -> None:
     world = World(wrap=gone(7), filter=KeepAll(), selection=PowerOfChoice())
     (record,), state = world.run(1)
-    assert record.refused == {7: "no answer within 60 s"}
-    assert record.selected == [4, 5, 6] and world.clients.uploads == [[5, 6, 7], [4]], "the next choice stands in"
+    assert record.refused == {7: "no reply within 60 s"}
+    assert record.selected == [4, 5, 6] and world.clients.uploads == [[5, 6, 7], [4]], "replaced by the next choice"
     assert record.filtered == [0, 1, 2, 3, 4, 5, 6]
     assert torch.equal(state.w.vector, world.mean([4, 5, 6]))
-    assert state.recipients.ids.tolist() == list(range(8)), "it has V all the same"
+    assert state.recipients.ids.tolist() == list(range(8)), "it has received V as well"
 
 
 def test_clients_are_replaced_until_none_is_left() -> None:
@@ -280,11 +280,11 @@ def test_a_selection_that_chooses_fewer_is_not_asked_for_more() -> None:
 
 
 class FalseClaimOf7(Wrapper):
-    """Client 7 claims perfect logits, and uploads what it trained."""
+    """Client 7 claims perfect logits and uploads its true weights."""
 
-    def claimed(self, k: int, answer: Any, request: LogitRequest) -> Any:
+    def claimed(self, k: int, reply: Any, request: LogitRequest) -> Any:
         perfect = 20 * nn.functional.one_hot(torch.arange(M) % CLASSES, CLASSES).float()
-        return replace(answer, logits=request.encoding.encode(perfect)) if k == 7 else answer
+        return replace(reply, logits=request.encoding.encode(perfect)) if k == 7 else reply
 
 
 def test_a_false_claim_of_the_filtered_set_leads_to_another_filtering() -> None:
@@ -293,26 +293,26 @@ def test_a_false_claim_of_the_filtered_set_leads_to_another_filtering() -> None:
     assert "do not match the claimed logits" in record.refused[7] and len(record.refused) == 1
     assert record.notes == [f"1 {AGAIN}"]
     world.learners.num_clients = 7
-    without = replace(world.server, clients=world.honest)
-    honest, expected = filfl_round(1, State(world.net.weights()), without, Stopwatch())
+    without = replace(world.server, clients=world.inner)
+    other, expected = filfl_round(1, State(world.net.weights()), without, Stopwatch())
     assert record.filtered == expected.filtered and record.selected == expected.selected
-    assert torch.equal(state.w.vector, honest.w.vector)
+    assert torch.equal(state.w.vector, other.w.vector)
     assert record.evaluations == 8 + 1 + len(record.selected)
 
 
 def changed(**fields: Any) -> Callable[[Any, Any], Any]:
-    return lambda answer, request: replace(answer, **fields)
+    return lambda reply, request: replace(reply, **fields)
 
 
 def claims(change: Callable[[Tensor], Tensor]) -> Callable[[Any, Any], Any]:
-    return lambda answer, request: replace(answer, logits=replace(answer.logits, values=change(answer.logits.values)))
+    return lambda reply, request: replace(reply, logits=replace(reply.logits, values=change(reply.logits.values)))
 
 
 ON_ARRIVAL: dict[str, Callable[[Any, Any], Any]] = {
-    "asleep": lambda answer, request: Failure("asleep"),
-    "nothing": lambda answer, request: None,
-    "a text": lambda answer, request: "all is well",
-    "weights": lambda answer, request: Update({}, 1, 0.0),
+    "failure": lambda reply, request: Failure("asleep"),
+    "nothing": lambda reply, request: None,
+    "a text": lambda reply, request: "text",
+    "weights": lambda reply, request: Update({}, 1, 0.0),
     "no logits": changed(logits=None),
     "a tensor": changed(logits=torch.zeros(M, CLASSES)),
     "a list": changed(logits=EncodedLogits([[0.0] * CLASSES] * M)),
@@ -326,29 +326,29 @@ ON_ARRIVAL: dict[str, Callable[[Any, Any], Any]] = {
     "one nan": claims(lambda z: z.where(torch.arange(M)[:, None] != 3, math.nan)),
     "infinite": claims(lambda z: z / 0),
     "huge": claims(lambda z: z * 1e30),
-    "scales": lambda answer, request: replace(answer, logits=replace(answer.logits, scales=torch.ones(M))),
-    "classes": lambda answer, request: replace(answer, logits=replace(answer.logits, classes=torch.ones(M, CLASSES))),
+    "scales": lambda reply, request: replace(reply, logits=replace(reply.logits, scales=torch.ones(M))),
+    "classes": lambda reply, request: replace(reply, logits=replace(reply.logits, classes=torch.ones(M, CLASSES))),
     "no examples": changed(num_examples=0),
-    "fewer than none": changed(num_examples=-5),
-    "true examples": changed(num_examples=True),
+    "negative examples": changed(num_examples=-5),
+    "boolean examples": changed(num_examples=True),
     "half an example": changed(num_examples=1.5),
-    "all examples": changed(num_examples=10**12),
-    "examples in words": changed(num_examples="many"),
-    "a loss in words": changed(train_loss="low"),
+    "too many examples": changed(num_examples=10**12),
+    "examples as text": changed(num_examples="many"),
+    "loss as text": changed(train_loss="low"),
     "no loss": changed(train_loss=None),
 }
 PERFECT = 20 * nn.functional.one_hot(torch.arange(M) % CLASSES, CLASSES).float()
 
 
 def uploads(change: Callable[[Tensor], Any]) -> Callable[[Any], Any]:
-    return lambda answer: replace(answer, weights=replace(answer.weights, vector=change(answer.weights.vector)))
+    return lambda reply: replace(reply, weights=replace(reply.weights, vector=change(reply.weights.vector)))
 
 
 ON_UPLOAD: dict[str, Callable[[Any], Any]] = {
-    "gone": lambda answer: Failure("gone"),
-    "nothing": lambda answer: None,
-    "a text": lambda answer: "here you are",
-    "logits again": lambda answer: LogitReply(EncodedLogits(torch.zeros(M, CLASSES)), 1, 0.0),
+    "gone": lambda reply: Failure("gone"),
+    "nothing": lambda reply: None,
+    "a text": lambda reply: "text",
+    "logits again": lambda reply: LogitReply(EncodedLogits(torch.zeros(M, CLASSES)), 1, 0.0),
     "w_t": uploads(torch.zeros_like),
     "nan": uploads(lambda w: w * math.nan),
     "infinite": uploads(lambda w: w / 0),
@@ -356,31 +356,31 @@ ON_UPLOAD: dict[str, Callable[[Any], Any]] = {
     "short": uploads(lambda w: w[:-1]),
     "double": uploads(lambda w: w.double()),
     "half": uploads(lambda w: w.half()),
-    "turned": uploads(lambda w: -w),
+    "negated": uploads(lambda w: -w),
     "scaled": uploads(lambda w: 10 * w),
     "one weight": uploads(lambda w: w + 5 * (torch.arange(15) == 4)),
-    "a state": lambda answer: replace(answer, weights={"weight": torch.zeros(3, 4)}),
-    "more examples": lambda answer: replace(answer, num_examples=10**6),
-    "no examples": lambda answer: replace(answer, num_examples=0),
-    "integers": lambda answer: replace(answer, weights=replace(answer.weights, integers=torch.ones(3))),
-    "what it trained to": lambda answer: answer,
-    "turned and far away": uploads(lambda w: -w + 20_000.0 * (torch.arange(15) >= 12)),
-    "turned and further off": uploads(lambda w: -w + 45.0 * (torch.arange(15) >= 12)),
+    "a state": lambda reply: replace(reply, weights={"weight": torch.zeros(3, 4)}),
+    "more examples": lambda reply: replace(reply, num_examples=10**6),
+    "no examples": lambda reply: replace(reply, num_examples=0),
+    "integers": lambda reply: replace(reply, weights=replace(reply.weights, integers=torch.ones(3))),
+    "its true weights": lambda reply: reply,
+    "negated, offset 20000": uploads(lambda w: -w + 20_000.0 * (torch.arange(15) >= 12)),
+    "negated, offset 45": uploads(lambda w: -w + 45.0 * (torch.arange(15) >= 12)),
 }
 CLAIMED = {
-    "turned and far away": PERFECT + 20_000.0,
-    "turned and further off": PERFECT + 45.0,
+    "negated, offset 20000": PERFECT + 20_000.0,
+    "negated, offset 45": PERFECT + 45.0,
 }
 """The claims that go with uploads of large outputs, which would widen a relative tolerance."""
 
 
 class FalseClaims(Wrapper):
-    """All but three clients make false claims, each in another way in every round."""
+    """All but three clients make false claims, of a different kind in every round."""
 
-    HONEST = (1, 4, 9)
+    TRUTHFUL = (1, 4, 9)
 
-    def __init__(self, honest: LogitCache) -> None:
-        super().__init__(honest)
+    def __init__(self, inner: LogitCache) -> None:
+        super().__init__(inner)
         self.turn = 0
         self.false: set[int] = set()
         self.kinds: Counter[str] = Counter()
@@ -393,21 +393,21 @@ class FalseClaims(Wrapper):
         kinds = [*((ON_ARRIVAL, name) for name in ON_ARRIVAL), *((ON_UPLOAD, name) for name in ON_UPLOAD)]
         return kinds[(11 * self.turn + k) % len(kinds)]
 
-    def claimed(self, k: int, answer: Any, request: LogitRequest) -> Any:
+    def claimed(self, k: int, reply: Any, request: LogitRequest) -> Any:
         kinds, name = self.kind(k)
-        if k in self.HONEST:
-            return answer
+        if k in self.TRUTHFUL:
+            return reply
         if kinds is ON_UPLOAD:
-            return replace(answer, logits=request.encoding.encode(CLAIMED.get(name, PERFECT)))
+            return replace(reply, logits=request.encoding.encode(CLAIMED.get(name, PERFECT)))
         self._count(k, f"on arrival: {name}")
-        return ON_ARRIVAL[name](answer, request)
+        return ON_ARRIVAL[name](reply, request)
 
-    def uploaded(self, k: int, answer: Any) -> Any:
-        if k in self.HONEST:
-            return answer
+    def uploaded(self, k: int, reply: Any) -> Any:
+        if k in self.TRUTHFUL:
+            return reply
         _, name = self.kind(k)
         self._count(k, f"on upload: {name}")
-        return ON_UPLOAD[name](answer)
+        return ON_UPLOAD[name](reply)
 
     def _count(self, k: int, kind: str) -> None:
         self.false.add(k)
@@ -415,32 +415,32 @@ class FalseClaims(Wrapper):
 
 
 @pytest.mark.parametrize("filter", [LocalSearch(), KeepAll()])
-def test_a_thousand_false_claims_and_none_enters_the_average(filter: Filter) -> None:
+def test_no_false_claim_of_a_thousand_enters_the_average(filter: Filter) -> None:
     world = World(clients=16, wrap=FalseClaims, filter=filter, h=1, K=20)
-    state, told = State(world.net.weights()), 0
+    state, total = State(world.net.weights()), 0
     for t in range(1, 93):
         state, record = filfl_round(t, state, world.server, Stopwatch())
         assert record.did_filter
-        assert set(record.refused) == world.clients.false, "each is in the record, and nobody else"
+        assert set(record.refused) == world.clients.false, "every false claim is refused, and no other client"
         assert all(record.refused.values())
-        assert record.selected and set(record.selected) <= set(FalseClaims.HONEST), "no round is lost"
+        assert record.selected and set(record.selected) <= set(FalseClaims.TRUTHFUL), "every round has an update"
         assert torch.equal(state.w.vector, world.mean(record.selected))
-        told += len(world.clients.false)
-    assert told >= 1000, told
-    assert len(world.clients.kinds) == len(ON_ARRIVAL) + len(ON_UPLOAD), "of every kind"
+        total += len(world.clients.false)
+    assert total >= 1000, total
+    assert len(world.clients.kinds) == len(ON_ARRIVAL) + len(ON_UPLOAD), "every kind of false claim occurs"
 
 
 class FalseClaim(Wrapper):
-    """Client 7 claims perfect logits, and uploads one of the above."""
+    """Client 7 claims perfect logits and uploads other weights, as in `ON_UPLOAD`."""
 
     kind = ""
 
-    def claimed(self, k: int, answer: Any, request: LogitRequest) -> Any:
+    def claimed(self, k: int, reply: Any, request: LogitRequest) -> Any:
         claim = request.encoding.encode(CLAIMED.get(self.kind, PERFECT))
-        return replace(answer, logits=claim) if k == 7 else answer
+        return replace(reply, logits=claim) if k == 7 else reply
 
-    def uploaded(self, k: int, answer: Any) -> Any:
-        return ON_UPLOAD[self.kind](answer) if k == 7 else answer
+    def uploaded(self, k: int, reply: Any) -> Any:
+        return ON_UPLOAD[self.kind](reply) if k == 7 else reply
 
 
 ENCODINGS = [Encoding(), Encoding("float16"), Encoding("int8"), Encoding("float32", 2), Encoding("int8", 2)]
@@ -460,10 +460,10 @@ def test_every_false_claim_is_found_with_every_encoding(kind: str, encoding: Enc
 class SlightlyBetterClaim(Wrapper):
     """Client 7 claims slightly better logits for every sample, each within the tolerance of the arithmetic."""
 
-    def claimed(self, k: int, answer: Any, request: LogitRequest) -> Any:
-        z = answer.logits.values
+    def claimed(self, k: int, reply: Any, request: LogitRequest) -> Any:
+        z = reply.logits.values
         lifted = z + 0.9 * ARITHMETIC * z.abs().amax(dim=1, keepdim=True).clamp(min=1.0) * (PERFECT / 10 - 1)
-        return replace(answer, logits=request.encoding.encode(lifted)) if k == 7 else answer
+        return replace(reply, logits=request.encoding.encode(lifted)) if k == 7 else reply
 
 
 def test_a_claim_slightly_better_everywhere_is_found_by_its_loss() -> None:
@@ -489,8 +489,8 @@ def test_fewer_than_K_uploads_after_a_false_claim_lead_to_another_filtering() ->
 
 def test_an_earlier_upload_is_reused_after_another_filtering() -> None:
     class AndGone(FalseClaimOf7):
-        def uploaded(self, k: int, answer: Any) -> Any:
-            return Failure("gone") if k == 3 else answer
+        def uploaded(self, k: int, reply: Any) -> Any:
+            return Failure("gone") if k == 3 else reply
 
     def with_7(ids: Sequence[int], R: Any, rng: Any) -> Filtering:
         return Filtering(kept=(2, 7) if 7 in ids else (2, 3, 6))
@@ -537,8 +537,8 @@ def test_a_model_that_raises_on_V_affects_only_its_client() -> None:
 
 def test_each_round_uses_its_own_part_of_V_the_same_for_all_clients() -> None:
     class Listening(Wrapper):
-        def __init__(self, honest: LogitCache) -> None:
-            super().__init__(honest)
+        def __init__(self, inner: LogitCache) -> None:
+            super().__init__(inner)
             self.rows: list[list[int]] = []
 
         def train_for_logits(

@@ -1,4 +1,4 @@
-"""`filter.optimum`: how good the best subset is, for the record alone."""
+"""`filter.optimum`: the reward of the best subset is recorded and changes nothing else."""
 
 from typing import Any
 
@@ -22,11 +22,11 @@ def without_optimum(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
         {"filter.name": "local-search", "filter.reward": "ensemble", "filter.verify": 2},
         {"filter.name": "dgf", "filter.empty": "global"},
         {"filter.name": "rgf", "filter.cap": 5},
-        {"filter.name": "dgf", "attack.name": "scaled", "attack.share": 0.3, "attack.factor": 1000.0},  # giants
+        {"filter.name": "dgf", "attack.name": "scaled", "attack.share": 0.3, "attack.factor": 1000.0},  # outliers
     ],
     ids=lambda changes: "-".join(map(str, changes.values())),
 )
-def test_nothing_but_the_record_of_it_changes(small: dict[str, Any], changes: dict[str, Any]) -> None:
+def test_the_optimum_changes_only_its_own_field(small: dict[str, Any], changes: dict[str, Any]) -> None:
     plain, asked = (filfl.simulate({**small, **changes, "filter.optimum": optimum}) for optimum in (False, True))
     assert without_optimum(asked.records) == without_optimum(plain.records)
     assert all(map(torch.equal, asked.model.parameters(), plain.model.parameters()))
@@ -40,7 +40,7 @@ def test_nothing_but_the_record_of_it_changes(small: dict[str, Any], changes: di
             assert record["reward_optimum"] == record["reward_filtered"]
 
 
-def test_the_optimum_of_a_filtering_is_what_opt_would_have_found(small: dict[str, Any]) -> None:
+def test_the_optimum_equals_the_reward_found_by_opt(small: dict[str, Any]) -> None:
     one = {**small, "rounds": 1}  # later rounds start from other models
     (greedy,) = filfl.simulate({**one, "filter.name": "rgf", "filter.optimum": True}).records
     (best,) = filfl.simulate({**one, "filter.name": "opt"}).records
@@ -48,13 +48,13 @@ def test_the_optimum_of_a_filtering_is_what_opt_would_have_found(small: dict[str
     assert greedy["evaluations"] < best["evaluations"] == 2**8 - 1
 
 
-def test_judging_side_by_side_finds_the_same(small: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parallel_evaluation_gives_the_same_optimum(small: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     config = {**small, "filter.optimum": True}
     alone = filfl.simulate(config).records
-    monkeypatch.setattr("filfl.simulation.inference.WORK", 0)
+    monkeypatch.setattr("filfl.filtering.networks.MIN_WORK", 0)
     assert filfl.simulate({**config, "execution.workers": 3}).records == alone
 
 
-def test_without_a_filter_there_is_nothing_to_compare_with(small: dict[str, Any]) -> None:
+def test_without_a_filter_no_optimum_is_recorded(small: dict[str, Any]) -> None:
     records = filfl.simulate({**small, "filter.name": "none", "filter.optimum": True, "data.clients": 30}).records
     assert all(record["reward_optimum"] is None for record in records)

@@ -1,4 +1,4 @@
-"""Clients in worker processes: the serial executor's bits, whoever dies, and nothing left behind."""
+"""Clients in worker processes: results equal the serial executor bit for bit, and no process is left running."""
 
 import gc
 import os
@@ -40,8 +40,8 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self").exists(), reason="process
 PLAIN = LocalTraining(3, FedAvg(), Training(epochs=2, batch=4, lr=0.1))
 
 
-class Picky(nn.Module):
-    """A small CNN with everything whose state is easy to lose, and that one client's data breaks."""
+class RaisesOnWhite(nn.Module):
+    """A small CNN with BatchNorm and Dropout that raises on the data of client 4."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,13 +50,13 @@ class Picky(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if float(x.min()) == 1.0:
-            raise ValueError("too bright")
+            raise ValueError("all white")
         result: Tensor = self.layers(x)
         return result
 
 
-class Deadly(nn.Module):
-    """Kills the process it is trained in, unless that is its parent: client 2's once, client 5's every time."""
+class KillsWorker(nn.Module):
+    """Kills the worker that trains it: for client 2 once, for client 5 every time."""
 
     def __init__(self, once: Path, parent: int) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class Deadly(nn.Module):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def as_in_a_run() -> Iterator[None]:
+def use_one_thread() -> Iterator[None]:
     with one_thread():
         yield
 
@@ -103,7 +103,7 @@ def federated(x: np.ndarray, sizes: list[int]) -> filfl.FederatedData:
 
 @pytest.fixture(scope="module")
 def images() -> filfl.FederatedData:
-    """Clients of very different sizes; client 4 sees nothing but white."""
+    """Clients of very different sizes; client 4 has only white images."""
     sizes = [12, 3, 37, 1, 6, 20, 9]
     x = np.random.default_rng(0).integers(200, size=(sum(sizes), 1, 6, 6)).astype(np.uint8)
     x[np.repeat(np.arange(7), sizes) == 4] = 255
@@ -112,7 +112,7 @@ def images() -> filfl.FederatedData:
 
 @pytest.fixture(scope="module")
 def numbers() -> filfl.FederatedData:
-    """Floats of an odd width, so that clients' samples begin at any place in memory; x[0] says whose they are."""
+    """33 floats per sample, so that the data of clients is not aligned in memory; feature 0 is the client id."""
     sizes = [130, 7, 8, 31, 5, 4]
     x = np.random.default_rng(0).normal(size=(sum(sizes), 33))
     x[:, 0] = np.repeat(np.arange(6), sizes)
@@ -120,15 +120,15 @@ def numbers() -> filfl.FederatedData:
 
 
 @pytest.fixture(scope="module")
-def picky(images: filfl.FederatedData) -> Iterator[tuple[SerialClients, ProcessClients, Weights]]:
-    """The same clients serially and in three workers, and weights."""
-    net = made(Picky)()
-    with opened(images, Picky, 3) as clients:
+def both_executors(images: filfl.FederatedData) -> Iterator[tuple[SerialClients, ProcessClients, Weights]]:
+    """The same clients in the serial executor and in three workers, and initial weights."""
+    net = made(RaisesOnWhite)()
+    with opened(images, RaisesOnWhite, 3) as clients:
         yield SerialClients(images, net, cross_entropy, PLAIN), clients, net.weights()
 
 
 def workers_of(pid: int) -> set[int]:
-    """The worker processes that a process has started and that live."""
+    """The running worker processes of a process."""
     found = set()
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -140,12 +140,12 @@ def workers_of(pid: int) -> set[int]:
     return found
 
 
-def until(true: Callable[[], bool]) -> bool:
-    """Wait for something that happens soon; False when it does not."""
+def until(condition: Callable[[], bool]) -> bool:
+    """Wait until a condition is true; returns False after 120 s."""
     deadline = time.monotonic() + 120
-    while not (so := true()) and time.monotonic() < deadline:
+    while not (holds := condition()) and time.monotonic() < deadline:
         time.sleep(0.02)
-    return so
+    return holds
 
 
 def alive(pids: set[int]) -> set[int]:
@@ -159,7 +159,7 @@ def alive(pids: set[int]) -> set[int]:
 
 
 def shared_memory() -> int:
-    """How many pieces of it are mapped into this process."""
+    """The number of shared segments mapped into this process."""
     return Path("/proc/self/maps").read_text().count("memfd:filfl")
 
 
@@ -180,37 +180,39 @@ OTHER = Training(steps=5, batch=8, lr=0.05, momentum=0.9, weight_decay=0.01)
 
 
 @pytest.mark.parametrize(("t", "training"), [(1, PLAIN), (2, LocalTraining(3, FedProx(mu=0.1), OTHER))])
-def test_training_gives_the_bits_of_the_serial_executor(
+def test_training_equals_the_serial_executor_bit_for_bit(
     images: filfl.FederatedData, t: int, training: LocalTraining
 ) -> None:
-    net = made(Picky)()
+    net = made(RaisesOnWhite)()
     serial, w = SerialClients(images, net, cross_entropy, training), net.weights()
     ids = [6, 0, 4, 2, 1, 3, 5]
-    with opened(images, Picky, 3, training=training) as processes:
+    with opened(images, RaisesOnWhite, 3, training=training) as processes:
         expected, got = serial.train(t, ids, w), processes.train(t, ids, w)
         assert_same(expected, got)
-        assert got[4] == Failure("training raised ValueError: too bright")
+        assert got[4] == Failure("training raised ValueError: all white")
         assert isinstance(got[2], Update) and isinstance(got[2].weights, Weights)
         assert got[2].weights.integers.tolist() == [16 if training is PLAIN else 5], "BatchNorm counts its batches"
-        # From other weights, and for fewer clients: the first call leaves no trace.
+        # A second call with other weights and fewer clients does not depend on the first.
         other = expected[0].weights
         assert_same(serial.train(t, [5, 1], other), processes.train(t, [5, 1], other))
 
 
-def test_losses_and_gradients_equal_the_serial_ones(picky: tuple[SerialClients, ProcessClients, Weights]) -> None:
-    serial, processes, w = picky
+def test_losses_and_gradients_equal_the_serial_ones(
+    both_executors: tuple[SerialClients, ProcessClients, Weights],
+) -> None:
+    serial, processes, w = both_executors
     ids = [5, 4, 0, 3]
     for split in ("train", "validation"):
         assert (got := processes.query(LossQuery(split), ids, w)) == serial.query(LossQuery(split), ids, w)
         assert list(got) == ids
     expected, gradients = serial.query(GradientQuery(), ids, w), processes.query(GradientQuery(), ids, w)
-    assert gradients[4] == expected[4] == Failure("computing the gradient raised ValueError: too bright")
+    assert gradients[4] == expected[4] == Failure("computing the gradient raised ValueError: all white")
     assert all(torch.equal(gradients[k], expected[k]) for k in ids if k != 4) and list(gradients) == ids
     assert processes.num_examples(ids).tolist() == serial.num_examples(ids).tolist()
 
 
-def test_rows_stay_valid_while_they_are_in_use(picky: tuple[SerialClients, ProcessClients, Weights]) -> None:
-    _, processes, w = picky
+def test_rows_stay_valid_while_they_are_in_use(both_executors: tuple[SerialClients, ProcessClients, Weights]) -> None:
+    _, processes, w = both_executors
     first = processes.train(1, [0, 1], w)
     kept = first[1].weights.vector[5:9]
     copy = kept.clone()
@@ -220,20 +222,20 @@ def test_rows_stay_valid_while_they_are_in_use(picky: tuple[SerialClients, Proce
     memory = processes._stack
     del second
     processes.train(1, [0, 1], w)
-    assert processes._stack is memory, "memory that nobody holds is used again"
-    assert len(processes.train(1, range(7), w)) == 7, "and a larger cohort gets more"
+    assert processes._stack is memory, "memory without references is used again"
+    assert len(processes.train(1, range(7), w)) == 7, "more clients get more memory"
 
 
 def test_a_worker_that_dies_is_replaced(numbers: filfl.FederatedData, tmp_path: Path) -> None:
-    make = partial(Deadly, tmp_path / "once", os.getpid())
+    make = partial(KillsWorker, tmp_path / "once", os.getpid())
     net = made(make)()
     serial, w = SerialClients(numbers, net, cross_entropy, PLAIN), net.weights()
-    gc.collect()  # of what other tests have left
+    gc.collect()  # objects of other tests
     mine, memory = workers_of(os.getpid()), shared_memory()
     with opened(numbers, make, 2) as clients:
         before = workers_of(os.getpid())
         expected, got = serial.train(1, range(6), w), clients.train(1, range(6), w)
-        assert (tmp_path / "once").exists(), "client 2 has killed a worker"
+        assert (tmp_path / "once").exists(), "client 2 must kill a worker"
         died = "the worker process died twice (exit code -9; -9 often means that the machine ran out of memory)"
         assert_same({**expected, 5: Failure(died)}, got)
         idle = next(iter(workers_of(os.getpid()) - before))
@@ -248,7 +250,7 @@ def test_a_worker_that_dies_is_replaced(numbers: filfl.FederatedData, tmp_path: 
     assert shared_memory() == memory
 
 
-def test_a_run_gives_the_serial_bytes_and_resumes_with_more_workers(small: dict[str, Any], tmp_path: Path) -> None:
+def test_a_run_equals_the_serial_run_and_resumes_with_more_workers(small: dict[str, Any], tmp_path: Path) -> None:
     def stop(record: Any, state: object) -> None:
         if record["round"] == 2:
             raise KeyboardInterrupt
@@ -260,9 +262,9 @@ def test_a_run_gives_the_serial_bytes_and_resumes_with_more_workers(small: dict[
     with pytest.raises(KeyboardInterrupt):
         filfl.simulate({**config, "execution.workers": 1}, out=tmp_path / "run", callbacks=[stop])
     assert workers_of(os.getpid()) == before
-    said: list[str] = []
-    filfl.simulate({**config, "execution.workers": 2}, out=tmp_path / "run", resume=True, say=said.append)
-    assert not said
+    messages: list[str] = []
+    filfl.simulate({**config, "execution.workers": 2}, out=tmp_path / "run", resume=True, say=messages.append)
+    assert not messages
     for name in ("rounds.jsonl", "model.safetensors"):
         assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "serial" / name).read_bytes()
     done = filfl.simulate({**config, "execution.workers": 3}, out=tmp_path / "run", resume=True)
@@ -279,9 +281,9 @@ def test_runs_that_workers_cannot_do_fall_back_to_serial_with_the_reason(
             return cross_entropy(outputs, targets)
 
     config = {"rounds": 1, "selection.k": 2, "execution.mode": "processes", "execution.workers": 1}
-    said: list[str] = []
-    result = filfl.simulate(config, blobs, loss=locked, say=said.append)
-    assert said == [
+    messages: list[str] = []
+    result = filfl.simulate(config, blobs, loss=locked, say=messages.append)
+    assert messages == [
         'execution.mode = "processes" is not available (the model, loss or algorithm cannot be sent to another process '
         "(TypeError: cannot pickle '_thread.lock' object)); falling back to serial"
     ]
@@ -293,19 +295,20 @@ def test_runs_that_workers_cannot_do_fall_back_to_serial_with_the_reason(
         ProcessClients(blobs, net, cross_entropy, PLAIN, made(lambda: nn.Linear(4, 3)), 1)
 
 
-def test_a_model_that_only_this_process_knows_is_trained_here(blobs: filfl.FederatedData) -> None:
+def test_a_model_that_workers_cannot_import_is_trained_serially(blobs: filfl.FederatedData) -> None:
     module = types.ModuleType("nowhere_on_disk")
     exec("from torch import nn\ndef make(): return nn.Linear(4, 3)", module.__dict__)
     sys.modules[module.__name__] = module
     config = {"rounds": 1, "selection.k": 2, "execution.mode": "processes", "execution.workers": 1}
-    said: list[str] = []
+    messages: list[str] = []
     before = workers_of(os.getpid())
     try:
-        result = filfl.simulate(config, blobs, model=module.make, say=said.append)
+        result = filfl.simulate(config, blobs, model=module.make, say=messages.append)
     finally:
         del sys.modules[module.__name__]
     assert (
-        len(said) == 1 and "cannot build the model: ModuleNotFoundError: No module named 'nowhere_on_disk'" in said[0]
+        len(messages) == 1
+        and "cannot build the model: ModuleNotFoundError: No module named 'nowhere_on_disk'" in messages[0]
     )
     assert result.records[0]["refused"] == {} and workers_of(os.getpid()) == before
 
@@ -331,28 +334,28 @@ def run(mode):
     return filfl.simulate(config, data, model=lambda: Own(4, 3), loss=lambda o, y: torch.nn.functional.nll_loss(o, y))
 
 assert run("serial").records == run("processes").records
-print("the same")
+print("equal records")
 pathlib.Path("hang").touch()
 run("processes")
 """
 
 
-def test_a_script_needs_no_guard_and_when_killed_leaves_no_worker(tmp_path: Path) -> None:
+def test_a_script_needs_no_main_guard_and_its_workers_end_when_it_is_killed(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
-    with (tmp_path / "shown").open("w") as shown:
-        process = subprocess.Popen([sys.executable, "-u", "script.py"], cwd=tmp_path, stdout=shown, stderr=shown)
+    with (tmp_path / "output").open("w") as output:
+        process = subprocess.Popen([sys.executable, "-u", "script.py"], cwd=tmp_path, stdout=output, stderr=output)
         try:
             assert until(lambda: (tmp_path / "hangs").exists() or process.poll() is not None)
             workers = workers_of(process.pid)
         finally:
             process.kill()
             process.wait()
-    assert (tmp_path / "shown").read_text().splitlines() == ["the script runs", "the same"]
+    assert (tmp_path / "output").read_text().splitlines() == ["the script runs", "equal records"]
     assert len(workers) == 1
-    assert until(lambda: not alive(workers)), "a worker notices in the middle of a client that its parent is gone"
+    assert until(lambda: not alive(workers)), "a worker must end with its parent even during training"
 
 
-def test_ctrl_c_leaves_no_worker(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_ctrl_c_ends_all_workers(tmp_path: Path, environment: dict[str, str]) -> None:
     arguments = [sys.executable, "-m", "filfl.cli", "run", "demo", "--out", "out", "--set", "rounds=100000"]
     arguments += ["--set", "execution.mode=processes", "--set", "execution.workers=2"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
@@ -361,28 +364,30 @@ def test_ctrl_c_leaves_no_worker(tmp_path: Path, environment: dict[str, str]) ->
     try:
         assert until(lambda: records.exists() and records.stat().st_size > 0)
         workers = workers_of(process.pid)
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the command and its workers
-        shown, _ = process.communicate(timeout=60)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal sends it, to the command and its workers
+        output, _ = process.communicate(timeout=60)
     finally:
         if process.poll() is None:
             process.kill()
             process.wait()
-    assert process.returncode == 130 and "Traceback" not in shown, shown
+    assert process.returncode == 130 and "Traceback" not in output, output
     assert len(workers) == 2 and not alive(workers)
 
 
-def test_workers_compute_as_this_process_was_told_to() -> None:
-    usual = torch_settings()
-    unusual = {"dtype": "float64", "precision": "medium", "deterministic": 1, "flush": True}
+def test_torch_settings_are_applied() -> None:
+    default = torch_settings()
+    changed = {"dtype": "float64", "precision": "medium", "deterministic": 1, "flush": True}
     try:
-        apply_torch_settings(unusual)
-        assert torch_settings() == unusual and torch.tensor([1e-310]).mul(1) == 0
+        apply_torch_settings(changed)
+        assert torch_settings() == changed and torch.tensor([1e-310]).mul(1) == 0
     finally:
-        apply_torch_settings(usual)
-    assert torch_settings() == usual == {"dtype": "float32", "precision": "highest", "deterministic": 0, "flush": False}
+        apply_torch_settings(default)
+    assert (
+        torch_settings() == default == {"dtype": "float32", "precision": "highest", "deterministic": 0, "flush": False}
+    )
 
 
-def test_shared_memory_is_laid_out_as_said_and_knows_who_holds_it() -> None:
+def test_shared_segments_have_the_given_layout_and_know_if_they_are_in_use() -> None:
     specs = [([3, 5], "uint8"), ([0], "int64"), ([], "float64"), ([2, 2], "bfloat16")]
     segment = Segment.make(specs)
     assert not segment.lent
@@ -397,7 +402,7 @@ def test_shared_memory_is_laid_out_as_said_and_knows_who_holds_it() -> None:
         assert tensor.numel() == 0 or tensor.data_ptr() % 64 == 0
         tensor.fill_(i + 1)
     again = Segment(os.dup(segment.fd), segment.nbytes).tensors(specs)
-    assert [t.double().sum().item() for t in again] == [15.0, 0.0, 3.0, 16.0], "another mapping sees the same"
+    assert [t.double().sum().item() for t in again] == [15.0, 0.0, 3.0, 16.0], "a second mapping has the same values"
     part = tensors[0][1:, 2]
     del tensors, tensor
     assert segment.lent

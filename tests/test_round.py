@@ -159,10 +159,10 @@ def test_algorithm_1_filters_at_the_start_every_h_rounds_and_when_the_clients_ch
 def test_figure_2_filters_when_a_new_client_is_available_and_h_rounds_after_the_last() -> None:
     a, b = (1, 2, 3), (1, 2)
     records, *_ = run([a, a, a, a, b, a, (1, 4), b], filter=DGF(), when="figure-2", h=3)
-    # 1: all new; 4: three rounds later; 5 and 6: nobody new; 7: client 4; 8: client 2 was not there at 7.
+    # 1: all clients are new; 4: three rounds later; 5 and 6: no new client; 7: client 4; 8: client 2, absent in 7.
     assert [r.round for r in records if r.did_filter] == [1, 4, 7, 8]
     records, *_ = run([a] * 3, filter=KeepAll(), when="figure-2", h=9, n=2)
-    assert [r.round for r in records if r.did_filter] == [1], "who was there but not considered is not new"
+    assert [r.round for r in records if r.did_filter] == [1], "available clients that were not considered are not new"
 
 
 def test_without_a_filter_the_state_remembers_no_clients() -> None:
@@ -173,9 +173,9 @@ def test_without_a_filter_the_state_remembers_no_clients() -> None:
 
 
 def test_a_record_lists_available_clients_unless_all_are() -> None:
-    some, everybody = run([(1, 3), tuple(range(10))])[0]
+    some, every = run([(1, 3), tuple(range(10))])[0]
     assert (some.available, some.num_available, some.filtered, some.num_filtered) == ([1, 3], 2, None, 2)
-    assert (everybody.available, everybody.num_available, everybody.num_filtered) == (None, 10, 10)
+    assert (every.available, every.num_available, every.num_filtered) == (None, 10, 10)
     (kept,), *_ = run([tuple(range(10))], filter=keep(2, 3, 5))
     assert (kept.available, kept.filtered, kept.num_filtered) == (None, [2, 3, 5], 3)
 
@@ -256,18 +256,18 @@ def test_rewards_and_evaluations_are_recorded() -> None:
     assert record.evaluations == 2 * 4 - 1
     assert [step["client"] for step in record.trace] == record.considered
     (record,), *_ = run([(1, 2, 3, 4)], filter=KeepAll())
-    assert record.reward_all == 9.5 and record.evaluations == 0, "what only the record wants is not the filter's cost"
+    assert record.reward_all == 9.5 and record.evaluations == 0, "evaluations for the record are not counted"
 
 
 def test_the_optimum_changes_nothing_but_its_field() -> None:
     (record,), *_ = run([(1, 2, 5, 9)], filter=KeepAll(), optimum=True)
-    # Client k has weight k and the loss is |w - 3|: (1 + 5) / 2 is perfect, all four are 4.25.
+    # Client k has weight k and the loss is |w - 3|: (1 + 5) / 2 has loss 0, all four together have 4.25.
     assert (record.reward_all, record.reward_optimum, record.evaluations) == (8.75, 10.0, 0)
     (dgf,), *_ = run([(1, 2, 5, 9)], filter=DGF(), optimum=True)
     (plain,), *_ = run([(1, 2, 5, 9)], filter=DGF())
     assert replace(dgf, reward_optimum=None) == plain and dgf.evaluations == 7
-    (nobody,), *_ = run([(1,)], filter=DGF(), optimum=True, clients=Scripted(failing={1: "no"}))
-    assert nobody.reward_optimum is None and nobody.refused
+    (record,), *_ = run([(1,)], filter=DGF(), optimum=True, clients=Scripted(failing={1: "no"}))
+    assert record.reward_optimum is None and record.refused
 
 
 def test_the_filtering_gap_by_hand() -> None:
@@ -275,15 +275,15 @@ def test_the_filtering_gap_by_hand() -> None:
         def excess(self, w: torch.Tensor) -> float:
             return float((w[0] - 3) ** 2)
 
-    everybody, some = tuple(range(10)), (1, 2, 3, 5)
-    records, *_ = run([everybody, everybody, some], filter=keep(2, 3, 5), problem=Quadratic())
+    every, some = tuple(range(10)), (1, 2, 3, 5)
+    records, *_ = run([every, every, some], filter=keep(2, 3, 5), problem=Quadratic())
     # v = 4.5 and z = 10 / 3: (4.5 - 3)^2 - (1 / 3)^2.
     assert records[0].metrics == {"filtering_gap": pytest.approx(2.25 - 1 / 9)}
     assert records[1].metrics == {}, "no filter round"
-    assert records[2].did_filter and records[2].metrics == {}, "somebody did not train"
-    (nobody,), *_ = run([everybody], filter=keep(), problem=Quadratic())
-    assert nobody.metrics == {}, "there is no z"
-    (refused,), *_ = run([everybody], filter=keep(2), problem=Quadratic(), clients=Scripted(failing={1: "no"}))
+    assert records[2].did_filter and records[2].metrics == {}, "not all clients trained"
+    (record,), *_ = run([every], filter=keep(), problem=Quadratic())
+    assert record.metrics == {}, "z is not defined"
+    (refused,), *_ = run([every], filter=keep(2), problem=Quadratic(), clients=Scripted(failing={1: "no"}))
     assert refused.metrics == {}
 
 
@@ -305,11 +305,11 @@ class NumberOfClients:
 
 def test_a_filter_maximises_the_surrogate_and_the_record_has_both_rewards() -> None:
     (record,), *_ = run([(1, 2, 3, 4)], filter=Opt(), by=BySizes)
-    assert record.filtered == [1, 2, 3, 4], "the more the better, it thinks"
+    assert record.filtered == [1, 2, 3, 4], "the surrogate prefers larger sets"
     assert (record.surrogate_all, record.surrogate_filtered, record.surrogate_selected) == (4.0, 4.0, 2.0)
     assert record.reward_all == record.reward_filtered == 9.5
     assert record.reward_selected == 10 - abs(np.mean(record.selected) - 3)
-    assert record.evaluations == 4, "what only the record wants is not the filter's cost"
+    assert record.evaluations == 4, "evaluations for the record are not counted"
     (plain,), *_ = run([(1, 2, 3, 4)], filter=DGF())
     assert plain.surrogate_all is plain.surrogate_filtered is plain.surrogate_selected is None
 
@@ -328,10 +328,10 @@ def runners(*sets: tuple[int, ...]) -> Callable[..., Filtering]:
 @pytest.mark.parametrize(
     ("found", "verify", "filtered", "evaluations", "notes"),
     [
-        # Client k has weight k and the loss is |w - 3|: all of 1, 2, 4, 5 are perfect, 1 and 2 are not.
+        # Client k has weight k and the loss is |w - 3|: 1, 2, 4, 5 together have loss 0, 1 and 2 do not.
         ([(1, 2)], 0, [1, 2], 4, []),
         ([(1, 2)], 1, [1, 2, 4, 5], 4 + 2, ["verified: 4 clients instead of the 2 filtered"]),
-        ([(1, 5)], 1, [1, 5], 4 + 2, []),  # as good as keeping all: the filter's own stays
+        ([(1, 5)], 1, [1, 5], 4 + 2, []),  # equal to keeping all: the result of the filter is kept
         ([(1, 2), (2, 4)], 1, [1, 2, 4, 5], 4 + 2, ["verified: 4 clients instead of the 2 filtered"]),
         ([(1, 2), (2, 4)], 2, [2, 4], 4 + 3, ["verified: 2 clients instead of the 2 filtered"]),
         ([(1, 2), (4,), (2, 4)], 2, [1, 2, 4, 5], 4 + 3, ["verified: 4 clients instead of the 2 filtered"]),
@@ -360,7 +360,7 @@ def test_power_of_choice_selects_the_highest_losses_of_clients_that_reply() -> N
 
 
 class Silent(Scripted):
-    """Clients that train, but answer no question."""
+    """Clients that train, but do not reply to queries."""
 
     def losses(self, ids: Sequence[int], weights: Weights, split: str) -> dict[int, float | Failure]:
         return {k: Failure("asleep") for k in ids}
@@ -396,7 +396,7 @@ def test_latest_updates_are_remembered_for_selections_that_need_them() -> None:
 
 
 class Opinionated(Scripted):
-    """Client k wants the weight k; client 9 has gone."""
+    """The optimum of client k is the weight k; client 9 does not reply."""
 
     def losses(self, ids: Sequence[int], weights: Weights, split: str) -> dict[int, float | Failure]:
         self.splits.append(split)
@@ -428,7 +428,7 @@ def test_no_message_is_sent_for_the_record_alone() -> None:
 
 def test_the_federated_judge_weights_clients_by_their_examples() -> None:
     (record,), _, clients = run([(1, 2, 3, 9)], filter=DGF(), judge=Federated(0), clients=Opinionated())
-    # All four average to 3.75; of those who answer, k = 1, 2, 3 have 10, 20, 30 examples.
+    # All four average to 3.75; the clients that reply, k = 1, 2, 3, have 10, 20, 30 examples.
     expected = (10 * 2.75 + 20 * 1.75 + 30 * 0.75) / 60
     assert record.reward_all == pytest.approx(10 - expected)
     assert record.judges == [1, 2, 3, 9] and record.refused == {9: "gone"}
@@ -450,7 +450,7 @@ def test_bytes_by_hand() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "complaint"),
+    ("changes", "message"),
     [
         ({"selection": lambda pool, k, ask, rng: [99]}, "at most 2 of"),
         ({"selection": lambda pool, k, ask, rng: pool}, "at most 2 of"),
@@ -464,6 +464,6 @@ def test_bytes_by_hand() -> None:
         ({"filter": lambda clients, reward, rng: Filtering(kept=(1,), runners_up=((99,),))}, "each once"),
     ],
 )
-def test_own_plugins_that_break_the_rules_raise(changes: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(PluginError, match=complaint):
+def test_own_plugins_that_break_the_rules_raise(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(PluginError, match=message):
         run([(1, 2, 3)], **changes)

@@ -1,4 +1,4 @@
-"""`filfl.simulate` with a user's own parts, and every part that comes with it."""
+"""`filfl.simulate` with every built-in plug-in, every config key and the user's own functions."""
 
 import gzip
 import json
@@ -23,7 +23,7 @@ from filfl.filtering.schedule import WHEN
 
 SHAKESPEARE = {"data.name": "shakespeare", "data.most": 6, "model.name": "lstm", "model.hidden": 4, "model.layers": 1}
 BRIEF = {"data.clients": 4, "data.test": 0.02, "filter.size": 8, "training.steps": 1, "training.batch": 4}
-"""For large networks: the smallest run there is."""
+"""The smallest possible run, for large networks."""
 NEEDED: dict[str, dict[str, Any]] = {
     "redraw": {"availability.n": 8},
     "sign-flip": {"attack.share": 0.3},
@@ -40,7 +40,7 @@ NEEDED: dict[str, dict[str, Any]] = {
     "small-resnet": BRIEF,
 }
 NUMBERS = {"ridge", "linear"}
-"""Names whose run has numbers as targets, so that there is no accuracy."""
+"""Plug-ins with numeric targets: their runs have no accuracy."""
 OWN: dict[str, Any] = {
     "model": lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10)),
     "selection": lambda pool, k, ask, rng: pool[:k],
@@ -55,12 +55,12 @@ NAMES = [
 ]
 
 
-FLOWERS = [("availability", "connected"), ("aggregation", "flower")]
+ONLY_ON_FLOWER = [("availability", "connected"), ("aggregation", "flower")]
 
 
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tiny files for the datasets that read some, where they are looked for when data.path is unset."""
+    """Small files for the datasets that need some, at their default locations."""
     monkeypatch.setenv("FILFL_DATA", str(tmp_path))
     monkeypatch.setenv("FILFL_CACHE", str(tmp_path / "cache"))
     with gzip.open(tmp_path / "shakespeare_roles.jsonl.gz", "wt", encoding="utf-8") as file:
@@ -80,7 +80,9 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     datasets.Dataset.from_dict(columns).to_parquet(tmp_path / "made" / "train.parquet")
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::ResourceWarning")  # of the hub's libraries
+@pytest.mark.filterwarnings(
+    "ignore::UserWarning", "ignore::ResourceWarning"
+)  # raised by flwr-datasets and its dependencies
 @pytest.mark.usefixtures("files")
 @pytest.mark.parametrize(("section", "name"), NAMES, ids=lambda part: part)
 def test_every_name_in_filfl_list_runs_a_round(section: str, name: str, blobs: filfl.FederatedData) -> None:
@@ -94,14 +96,14 @@ def test_every_name_in_filfl_list_runs_a_round(section: str, name: str, blobs: f
     assert all(record["selected"] for record in result.records)
 
 
-@pytest.mark.parametrize(("section", "name"), FLOWERS)
-def test_what_a_federation_brings_along_is_refused_at_once(section: str, name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("section", "name"), ONLY_ON_FLOWER)
+def test_plugins_that_exist_only_on_flower_are_refused(section: str, name: str, tmp_path: Path) -> None:
     with pytest.raises(filfl.FilflError, match=f'{section}.name = "{name}" exists only on Flower'):
         filfl.simulate({f"{section}.name": name}, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
-def test_everything_combines() -> None:
+def test_many_options_in_one_run() -> None:
     result = filfl.simulate(
         {
             "rounds": 3,
@@ -127,7 +129,9 @@ def test_everything_combines() -> None:
             "evaluate.every": 2,
         }
     )
-    assert [a is not None for a in result.accuracy] == [False, True, True], "every second round, and the last"
+    assert [a is not None for a in result.accuracy] == [False, True, True], (
+        "every second round and the last round are tested"
+    )
 
 
 BASE = {
@@ -225,18 +229,18 @@ NOT_IN_RECORDS = {"name", "checkpoint.every", "checkpoint.keep", "execution.devi
 NOT_IN_RECORDS |= {"execution.mode", "execution.workers"}
 """Keys that do not change the records of a run."""
 TESTED_ELSEWHERE = {
-    *("data.name", "model.name", "availability.name", "training.schedule"),  # by other tests of this file
+    *("data.name", "model.name", "availability.name", "training.schedule"),  # in other tests of this file
     *("filter.path", "data.path", "data.classes", "data.image", "data.most", "data.min_chars", "data.text"),
     *("data.beta", "data.iid", "data.features", "data.samples", "data.heterogeneity", "data.noise"),
     *("data.dataset", "data.subset", "data.by", "data.partitioner", "data.arguments", "data.x", "data.y"),
-    *("data.split", "data.test_split"),  # by the tests of each dataset
+    *("data.split", "data.test_split"),  # in the tests of each dataset
     *("model.layers", "model.embedding", "model.tokens", "model.channels", "model.width", "model.blocks"),
-    "filter.restarts",  # by the laws of the local search
+    "filter.restarts",  # in the laws of the local search
 }
 
 
 @pytest.mark.parametrize("key", EVERY_KEY)
-def test_every_key_reaches_the_run(key: str) -> None:
+def test_every_key_changes_the_records(key: str) -> None:
     # The options of a plug-in come with its name, and replace those of another plug-in.
     section, changes = key.partition(".")[0], CHANGED_WITH.get(key, {})
     others = f"{section}." if f"{section}.name" in changes else "nothing"
@@ -254,13 +258,13 @@ def test_every_key_reaches_the_run(key: str) -> None:
         {"training.schedule": "inverse", "training.beta": 0.1},
     ],
 )
-def test_a_schedule_begins_as_the_constant_step_size_and_then_differs(schedule: dict[str, Any]) -> None:
+def test_a_schedule_changes_the_step_size_after_the_first_round(schedule: dict[str, Any]) -> None:
     plain, scheduled = filfl.simulate(BASE), filfl.simulate({**BASE, **schedule})
     assert plain.records[0] == scheduled.records[0]
     assert plain.records[1]["test_loss"] != scheduled.records[1]["test_loss"]
 
 
-def test_no_key_is_forgotten() -> None:
+def test_every_key_is_covered_by_a_test() -> None:
     keys = set()
     for section in fields(config := Config()):
         options = getattr(config, section.name)
@@ -272,11 +276,11 @@ def test_no_key_is_forgotten() -> None:
     for section_name, kind in KINDS.items():
         keys |= {f"{section_name}.{name}" for plugin in kind.registry.values() for name in options_of(plugin)}
         keys.add(f"{section_name}.name")
-    assert {"filter.cap", "filter.path", "selection.d"} <= keys, "also keys that are None by default"
+    assert {"filter.cap", "filter.path", "selection.d"} <= keys, "keys that are None by default are included"
     assert keys == EVERY_KEY.keys() | NOT_IN_RECORDS | TESTED_ELSEWHERE
 
 
-def test_the_federated_objective_needs_no_data_of_the_server(blobs: filfl.FederatedData) -> None:
+def test_federated_and_variable_filtering_need_no_server_data(blobs: filfl.FederatedData) -> None:
     from dataclasses import replace
 
     empty = replace(blobs, filter_x=blobs.filter_x[:0], filter_y=blobs.filter_y[:0])
@@ -286,7 +290,7 @@ def test_the_federated_objective_needs_no_data_of_the_server(blobs: filfl.Federa
         assert result.summary["final_accuracy"] > 0.5
 
 
-def test_losses_are_measured_on_validation_data_if_there_is_any() -> None:
+def test_losses_use_validation_data_if_available() -> None:
     from filfl.algorithms.fedavg import FedAvg
     from filfl.config.sections import Training
     from filfl.core.queries import LossQuery
@@ -301,7 +305,7 @@ def test_losses_are_measured_on_validation_data_if_there_is_any() -> None:
     )
     model = FlatModel(nn.Linear(4, 3), torch.device("cpu"))
     clients = SerialClients(data, model, cross_entropy, LocalTraining(0, FedAvg(), Training()))
-    assert data.offsets[2] == data.train_ends[1], "client 1 has too few samples to put any aside"
+    assert data.offsets[2] == data.train_ends[1], "client 1 has too few samples for a validation split"
     for k, (start, stop) in {0: (data.train_ends[0], data.offsets[1]), 1: (data.offsets[1], data.offsets[2])}.items():
         part = clients.samples.part(start, stop)
         expected = mean_loss(model, model.weights(), part, cross_entropy)
@@ -316,7 +320,7 @@ def test_dropout_differs_between_clients_and_rounds() -> None:
     from filfl.simulation.local_training import LocalTraining
     from filfl.weights import FlatModel
 
-    # All samples of both clients are equal, so that their order does not matter: only dropout can make them differ.
+    # All samples are equal, so that their order does not matter: only dropout can cause a difference.
     x = np.ones((16, 6))
     data = filfl.FederatedData.from_arrays(
         x, np.zeros(16, dtype=int), np.repeat([0, 1], 8), test=(x[:1], [1]), filtering=0.0, validation=0.0
@@ -334,8 +338,8 @@ def test_dropout_differs_between_clients_and_rounds() -> None:
     assert not torch.allclose(trained(0, 1), trained(0, 2))
 
 
-def test_filtering_sees_through_noisy_clients() -> None:
-    """The claim in small: with a third of noisy clients, power-of-choice without a filter hardly learns."""
+def test_filtering_removes_noisy_clients() -> None:
+    """With a third of noisy clients, power-of-choice without a filter hardly learns."""
     base = {
         "rounds": 15,
         "data.clients": 30,
@@ -349,7 +353,7 @@ def test_filtering_sees_through_noisy_clients() -> None:
     assert dgf.summary["final_accuracy"] > without.summary["final_accuracy"] + 0.2
 
 
-def test_own_loss_metrics_and_callbacks() -> None:
+def test_own_loss_and_metrics_and_callbacks() -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(200, 3)).astype(np.float32)
     y = x @ np.array([1.0, -2.0, 0.5], dtype=np.float32)
@@ -370,18 +374,18 @@ def test_own_loss_metrics_and_callbacks() -> None:
     assert torch.allclose(result.model[0].weight.detach(), torch.tensor([[1.0, -2.0, 0.5]]), atol=0.1)
 
 
-def test_own_selection_may_ask(blobs: filfl.FederatedData) -> None:
-    def least_lossy(pool: Sequence[int], k: int, ask: Any, rng: np.random.Generator) -> list[int]:
+def test_own_selection_can_query_clients(blobs: filfl.FederatedData) -> None:
+    def lowest_losses(pool: Sequence[int], k: int, ask: Any, rng: np.random.Generator) -> list[int]:
         losses, sizes = ask.losses(pool), ask.num_examples(pool)
         assert sizes.tolist() == blobs.num_train[pool].tolist()
         return sorted(losses, key=losses.__getitem__)[:k]
 
-    result = filfl.simulate({"rounds": 2, "selection.k": 2}, data=blobs, selection=least_lossy)
+    result = filfl.simulate({"rounds": 2, "selection.k": 2}, data=blobs, selection=lowest_losses)
     assert all(len(record["selected"]) == 2 for record in result.records)
 
 
-class Touchy(nn.Module):
-    """Raises in training whenever a batch has a sample of class 2 in it."""
+class RaisesOnLargeInputs(nn.Module):
+    """Raises in training if feature 2 of a batch has a mean above 1."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -389,18 +393,20 @@ class Touchy(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.training and x[:, 2].mean() > 1.0:
-            raise ValueError("too hot")
+            raise ValueError("input too large")
         return self.linear(x)
 
 
-def test_a_client_whose_training_raises_costs_only_itself() -> None:
+def test_a_client_whose_training_raises_does_not_affect_others() -> None:
     rng = np.random.default_rng(0)
     owners = np.arange(300) % 10
     x = rng.normal(size=(300, 4)).astype(np.float32)
     x[owners == 3, 2] += 5
     data = filfl.FederatedData.from_arrays(x, rng.integers(3, size=300), owners)
-    result = filfl.simulate({"rounds": 2, "filter.name": "keep-all", "selection.k": 10}, data=data, model=Touchy)
-    assert result.records[0]["refused"] == {"3": "training raised ValueError: too hot"}
+    result = filfl.simulate(
+        {"rounds": 2, "filter.name": "keep-all", "selection.k": 10}, data=data, model=RaisesOnLargeInputs
+    )
+    assert result.records[0]["refused"] == {"3": "training raised ValueError: input too large"}
     assert 3 not in result.records[0]["filtered"] and len(result.records[0]["filtered"]) == 9
 
 
@@ -411,7 +417,7 @@ def test_a_client_that_diverges_is_refused(blobs: filfl.FederatedData) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "complaint"),
+    ("given", "message"),
     [
         ({"model": lambda: nn.Linear(99, 3)}, "does not fit the data"),
         ({"model": lambda: "no module"}, "must be a function that makes an nn.Module"),
@@ -422,31 +428,31 @@ def test_a_client_that_diverges_is_refused(blobs: filfl.FederatedData) -> None:
         ({"loss": lambda out, y: out}, "does not fit the data"),
     ],
 )
-def test_parts_that_do_not_fit_are_told_before_the_first_round(
-    given: dict[str, Any], complaint: str, blobs: filfl.FederatedData
+def test_functions_that_do_not_fit_raise_before_the_first_round(
+    given: dict[str, Any], message: str, blobs: filfl.FederatedData
 ) -> None:
-    with pytest.raises(PluginError, match=complaint):
+    with pytest.raises(PluginError, match=message):
         filfl.simulate({"selection.k": 2}, data=blobs, **given)
 
 
-def test_when_nobody_can_train_it_is_said_once(blobs: filfl.FederatedData) -> None:
-    said: list[str] = []
+def test_a_run_warns_once_if_every_update_is_refused(blobs: filfl.FederatedData) -> None:
+    messages: list[str] = []
     filfl.simulate(
         {"rounds": 3, "selection.k": 2, "filter.name": "none"},
         blobs,
         loss=lambda out, y: out.detach().mean(),
-        say=said.append,
+        say=messages.append,
     )
-    assert len(said) == 1 and "round 1: every update was refused; client" in said[0] and "grad" in said[0]
+    assert len(messages) == 1 and "round 1: every update was refused; client" in messages[0] and "grad" in messages[0]
 
 
-def test_a_model_of_double_precision_gets_inputs_of_double_precision(blobs: filfl.FederatedData) -> None:
+def test_a_float64_model_gets_float64_inputs(blobs: filfl.FederatedData) -> None:
     result = filfl.simulate({"rounds": 2, "selection.k": 2}, blobs, lambda: nn.Linear(4, 3).double())
     assert result.model.weight.dtype == torch.float64 and not result.records[0]["refused"]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "complaint"),
+    ("arguments", "message"),
     [
         ({"config": None}, "config must be"),
         ({"config": {3: 4}}, "config must be"),
@@ -454,12 +460,12 @@ def test_a_model_of_double_precision_gets_inputs_of_double_precision(blobs: filf
         ({"config": {}, "resume": True}, "resume needs out"),
     ],
 )
-def test_wrong_arguments_are_told(arguments: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(filfl.FilflError, match=complaint):
+def test_invalid_arguments_raise(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(filfl.FilflError, match=message):
         filfl.simulate(**arguments)
 
 
-def test_a_callback_cannot_harm_the_run(blobs: filfl.FederatedData) -> None:
+def test_a_callback_cannot_change_the_records(blobs: filfl.FederatedData) -> None:
     result = filfl.simulate({"rounds": 2, "selection.k": 2}, blobs, callbacks=[lambda record, state: record.clear()])
     assert result.summary["rounds"] == 2 and result.records[0]["selected"]
 
@@ -473,12 +479,12 @@ def test_batchnorm_statistics_are_averaged(blobs: filfl.FederatedData) -> None:
     assert state["0.num_batches_tracked"].dtype == torch.int64 and state["0.num_batches_tracked"] > 0
 
 
-def test_images_are_bytes_until_the_batch() -> None:
+def test_uint8_images_become_float32_in_the_batch() -> None:
     x = np.full((40, 1, 2, 2), 255, dtype=np.uint8)
     data = filfl.FederatedData.from_arrays(x, np.arange(40) % 2, np.arange(40) % 4, filtering=0.2)
     seen: list[tuple[torch.dtype, float]] = []
 
-    class Look(nn.Module):
+    class RecordsInputs(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.linear = nn.Linear(4, 2)
@@ -487,11 +493,11 @@ def test_images_are_bytes_until_the_batch() -> None:
             seen.append((x.dtype, float(x.max())))
             return self.linear(x.flatten(1))
 
-    filfl.simulate({"rounds": 1, "selection.k": 2}, data=data, model=Look)
+    filfl.simulate({"rounds": 1, "selection.k": 2}, data=data, model=RecordsInputs)
     assert set(seen) == {(torch.float32, 1.0)}
 
 
-def test_numbers_as_targets_are_fitted_by_least_squares() -> None:
+def test_numeric_targets_are_fitted_by_least_squares() -> None:
     from filfl.data.ridge import Ridge, optimum
 
     config = {"rounds": 30, "data.name": "ridge", "data.clients": 6, "data.heterogeneity": 0.0, "data.noise": 0.0}

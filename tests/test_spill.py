@@ -1,4 +1,4 @@
-"""Trained weights beyond a limit of memory: in a file without a name."""
+"""`execution.memory`: trained weights beyond a limit are kept in an unnamed temporary file."""
 
 import errno
 import os
@@ -30,12 +30,12 @@ def serial(blobs: filfl.FederatedData) -> tuple[SerialClients, FlatModel, Weight
 
 
 def temporary_files() -> int:
-    """How many files without a name are mapped into this process."""
+    """The number of unnamed files mapped into this process."""
     return Path("/proc/self/maps").read_text().count("(deleted)") if Path("/proc/self/maps").exists() else 0
 
 
 @pytest.mark.parametrize("fit", [1, 2, 4])
-def test_weights_in_a_file_are_the_same_weights(serial: tuple[SerialClients, FlatModel, Weights], fit: int) -> None:
+def test_weights_in_a_file_equal_those_in_memory(serial: tuple[SerialClients, FlatModel, Weights], fit: int) -> None:
     clients, model, w = serial
     before = temporary_files()
     spilling = SpillingClients(clients, model.layout, 60 * fit)
@@ -46,26 +46,26 @@ def test_weights_in_a_file_are_the_same_weights(serial: tuple[SerialClients, Fla
         assert torch.equal(got[k].weights.vector, expected[k].weights.vector)
         assert (got[k].train_loss, got[k].num_examples) == (expected[k].train_loss, expected[k].num_examples)
     rows = {got[k].weights.vector.untyped_storage().data_ptr() for k in ids}
-    assert len(rows) == 1, "all of them lie in one piece"
+    assert len(rows) == 1, "all rows share one storage"
     if before or temporary_files():
         assert temporary_files() == before + 1
     del got, expected
-    assert temporary_files() == before, "the file is gone with its last tensor"
+    assert temporary_files() == before, "the file is removed with its last tensor"
 
 
-def test_what_fits_stays_in_memory(serial: tuple[SerialClients, FlatModel, Weights]) -> None:
+def test_weights_that_fit_stay_in_memory(serial: tuple[SerialClients, FlatModel, Weights]) -> None:
     clients, model, w = serial
     got = SpillingClients(clients, model.layout, 60 * 5).train(1, [7, 2, 5, 0, 8], w)
     assert all(update.weights.vector.dtype == torch.float32 for update in got.values())
 
 
 @pytest.mark.parametrize("mode", ["serial", "vectorized"])
-def test_a_run_with_a_limit_is_the_run_without_one(small: dict[str, Any], mode: str) -> None:
+def test_a_memory_limit_does_not_change_a_run(small: dict[str, Any], mode: str) -> None:
     config = {**small, "execution.mode": mode}
     free, limit = filfl.simulate(config), {"execution.memory": 1e-6}
     if mode == "serial":
         assert filfl.simulate({**config, **limit}).records == free.records
-    else:  # other clients are trained together, and their sums are rounded otherwise
+    else:  # the clients are batched differently, so that sums round differently
         replay({**config, **limit}, free.records)
 
 

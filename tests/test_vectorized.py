@@ -1,4 +1,4 @@
-"""The vectorized executor: each client's own batches in its own order, many clients in one computation."""
+"""The vectorized executor: many clients in one computation, each with its own batches in its own order."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,7 +30,7 @@ from replay import replay
 CPU = torch.device("cpu")
 TRAINING = LocalTraining(1, FedAvg(), Training(epochs=2, batch=4, lr=0.1))
 T = 2
-"""The round in which clients train here."""
+"""The round number of all trainings in this file."""
 
 
 def ragged(sizes: list[int], features: int = 5) -> FederatedData:
@@ -48,7 +48,7 @@ def mlp() -> nn.Module:
 
 
 class TiedAndFrozen(nn.Module):
-    """One matrix under two names, a frozen layer, and a buffer that is part of the state."""
+    """A model with tied weights, a frozen layer, an unused parameter and a buffer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -147,7 +147,7 @@ def test_tracing_and_threads_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> N
             assert update.train_loss == other[k].train_loss
 
 
-def test_bytes_become_inputs_in_the_batch() -> None:
+def test_uint8_samples_are_scaled_in_the_batch() -> None:
     rng = np.random.default_rng(0)
     x, y = rng.integers(256, size=(60, 5), dtype=np.uint8), rng.integers(3, size=60)
     data = FederatedData.from_arrays(x, y, np.arange(60) % 7, scale=1 / 128, shift=-1.0)
@@ -158,10 +158,10 @@ def test_bytes_become_inputs_in_the_batch() -> None:
     assert all(close(alone[k], together[k]) for k in range(7))
 
 
-def test_a_client_that_cannot_train_fails_alone() -> None:
+def test_a_failing_client_does_not_affect_others() -> None:
     data = ragged([6, 6, 6])
     bad = data.y.copy()
-    bad[data.offsets[1]] = 7  # no such class: cross-entropy raises for the whole batch
+    bad[data.offsets[1]] = 7  # an invalid class: cross-entropy raises for the whole batch
     serial, vectorized, model = both(replace(data, y=bad), mlp)
     w = model.weights()
     alone, together = serial.train(T, range(3), w), vectorized.train(T, range(3), w)
@@ -190,7 +190,7 @@ class Recurrent(nn.Module):
 
 
 def weighted(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """No mean over samples: rare classes count more within the batch."""
+    """A loss that is not a mean over samples: classes have different weights within the batch."""
     return functional.cross_entropy(outputs, targets, weight=torch.tensor([1.0, 5.0, 9.0]))
 
 
@@ -207,17 +207,17 @@ CANNOT = {
 def test_models_that_cannot_be_batched_fall_back_to_serial_with_the_reason(reason: str) -> None:
     make, loss = CANNOT[reason]
     data = ragged([20, 30, 40, 50])
-    said: list[str] = []
+    messages: list[str] = []
     config = {"rounds": 2, "selection.k": 2, "training.batch": 5, "filter.name": "none"}
 
     def run(mode: str) -> filfl.Result:
         table = {**config, "execution.mode": mode}
-        return filfl.simulate(table, data=data, model=make, loss=loss, say=said.append)
+        return filfl.simulate(table, data=data, model=make, loss=loss, say=messages.append)
 
-    one_by_one, fallen_back = run("serial"), run("vectorized")
-    assert [reason in text for text in said] == [True]
-    assert said[0].startswith('execution.mode = "vectorized" is not available (')
-    assert one_by_one.records == fallen_back.records
+    serial, vectorized = run("serial"), run("vectorized")
+    assert [reason in text for text in messages] == [True]
+    assert messages[0].startswith('execution.mode = "vectorized" is not available (')
+    assert serial.records == vectorized.records
 
 
 def test_models_that_can_be_batched() -> None:
@@ -230,7 +230,7 @@ def test_models_that_can_be_batched() -> None:
         model = FlatModel(make(), CPU)
         before = model.weights()
         assert why_not_batched(data, model, cross_entropy, TRAINING) is None
-        assert torch.equal(model.weights().vector, before.vector), "the trial leaves no trace"
+        assert torch.equal(model.weights().vector, before.vector), "the trial must not change the weights"
 
 
 @pytest.mark.parametrize("selection", ["random", "power-of-choice", "divfl"])

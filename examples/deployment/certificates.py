@@ -69,8 +69,8 @@ def main() -> None:
     parser.add_argument("hosts", nargs="+", help="the names and addresses under which the SuperLink is reached")
     arguments = parser.parse_args()
     make_certificates(arguments.folder, arguments.hosts)
-    print(f"{arguments.folder}: server.pem and server.key are for the SuperLink, ca.crt is for everybody.")
-    print("Keep ca.key offline: anybody who has it can impersonate the SuperLink.")
+    print(f"{arguments.folder}: server.pem and server.key are for the SuperLink, ca.crt is for all nodes and users.")
+    print("Keep ca.key offline: anyone who has it can impersonate the SuperLink.")
 
 
 if __name__ == "__main__":

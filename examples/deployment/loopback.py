@@ -219,7 +219,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="A federation on this machine: one SuperLink, three SuperNodes.")
     parser.add_argument("folder", nargs="?", type=Path, help="a new folder for keys, logs and results (default: /tmp)")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--insecure", action="store_true", help="no encryption, and anybody may join")
+    parser.add_argument("--insecure", action="store_true", help="run without TLS and without keys")
     arguments = parser.parse_args()
     for each in INTERRUPTIONS:
         signal.signal(each, interrupted)

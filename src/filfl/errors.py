@@ -26,7 +26,7 @@ def one_line(text: str) -> str:
 
 
 def only_from_python(section: str, name: str) -> ConfigError:
-    """For a name that stands for an object given from Python, if there is none."""
+    """The message for a name such as "own" if no object was given from Python."""
     return ConfigError(
         f'{section}.name = "{name}" needs an object from Python; call filfl.simulate(config, {section}=...), or choose '
         f"another name or an import path (see `filfl list {section}`)"
@@ -34,7 +34,7 @@ def only_from_python(section: str, name: str) -> ConfigError:
 
 
 def only_on_flower(section: str, name: str) -> ConfigError:
-    """For a name that only a Flower federation can have."""
+    """The message for a plug-in that exists only on Flower."""
     return ConfigError(
         f'{section}.name = "{name}" exists only on Flower (see docs/flower.md); choose another name for a simulation '
         f"(see `filfl list {section}`)"

@@ -1,4 +1,4 @@
-"""A Flower Grid within this process: real ClientApps, messages as bytes, and nodes that can be made to misbehave."""
+"""An in-memory Flower Grid with real ClientApps, and nodes whose replies a test can change."""
 
 import itertools
 from collections.abc import Callable, Iterable
@@ -13,12 +13,12 @@ from flwr.supercore.task_identity import TaskIdentity
 TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
 
 
-ONE_WAY = "filfl asks by send_and_receive alone, so that there is one place for deadlines"
+NOT_USED = "filfl must use only send_and_receive, where deadlines are set"
 
 
 @dataclass
 class Node:
-    """A node: its app, its config, and what it does with an answer before it sends it (None: nothing is sent)."""
+    """A node with its app and config. `tamper` may change a reply before it is sent; None means no reply."""
 
     app: ClientApp
     config: dict[str, Any] = field(default_factory=dict)
@@ -27,11 +27,11 @@ class Node:
     connected: bool = True
     name: str = ""
     asked: list[str] = field(default_factory=list)
-    """The types of the messages that it got."""
+    """The types of the messages received."""
     got: list[set[str]] = field(default_factory=list)
-    """The records in them."""
+    """The names of the records in each message received."""
     state: RecordDict = field(default_factory=RecordDict)
-    """What it keeps from message to message."""
+    """The state that persists between messages."""
 
 
 @dataclass
@@ -41,12 +41,12 @@ class Info:
 
 
 class MemoryGrid(Grid):
-    """As the real ones: nobody's exception reaches the server, and answers come in any order."""
+    """Behaves like Flower's grids: exceptions of a node become error replies, and replies arrive in any order."""
 
     def __init__(self, nodes: dict[int, Node]) -> None:
         self.nodes = nodes
         self.stray: list[Message] = []
-        """Messages that arrive with the next answers."""
+        """Messages that arrive together with the next replies."""
         self.ttls: list[float] = []
         self._ids = (f"message-{i}" for i in itertools.count())
 
@@ -57,7 +57,7 @@ class MemoryGrid(Grid):
         return None
 
     def create_message(self, *args: Any, **kwargs: Any) -> Message:
-        raise AssertionError(ONE_WAY)
+        raise AssertionError(NOT_USED)
 
     def get_node_ids(self) -> list[int]:
         return [node_id for node_id, node in self.nodes.items() if node.connected]
@@ -66,10 +66,10 @@ class MemoryGrid(Grid):
         return [Info(node_id, self.nodes[node_id].name) for node_id in self.get_node_ids()]
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
-        raise AssertionError(ONE_WAY)
+        raise AssertionError(NOT_USED)
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-        raise AssertionError(ONE_WAY)
+        raise AssertionError(NOT_USED)
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
         assert isinstance(messages, list), "a generator fails in deployment"
@@ -80,12 +80,12 @@ class MemoryGrid(Grid):
             node = self.nodes[message.metadata.dst_node_id]
             node.asked.append(message.metadata.message_type)
             node.got.append(set(message.content))
-            answer = self._answer(node, message) if node.connected else None
-            if answer is not None:
-                replies.append(answer)
+            reply = self._reply(node, message) if node.connected else None
+            if reply is not None:
+                replies.append(reply)
         return replies[::-1]
 
-    def _answer(self, node: Node, message: Message) -> Message | None:
+    def _reply(self, node: Node, message: Message) -> Message | None:
         context = Context(
             run_id=1,
             node_id=message.metadata.dst_node_id,

@@ -1,4 +1,4 @@
-"""A small federation for tests: blobs of points, a linear network, ClientApps as Flower's quickstarts have them."""
+"""A small federation for tests: Gaussian blobs, a linear network, and ClientApps as in Flower's quickstarts."""
 
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +27,7 @@ def blobs(seed: int, size: int = 40) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def batches(context: Context) -> list[dict[str, torch.Tensor]]:
-    """As a DataLoader over a dataset of Flower's gives them. Odd sites have wrong labels."""
+    """Batches as a DataLoader over a Flower dataset yields them. Sites with odd numbers have wrong labels."""
     site = int(context.node_config["partition-id"])
     x, y = blobs(1 + site, size=20 + 10 * site)
     y = (y + site % 2) % CLASSES
@@ -35,7 +35,7 @@ def batches(context: Context) -> list[dict[str, torch.Tensor]]:
 
 
 def plain_app(make: Callable[[], nn.Module] = new_net, app: ClientApp | None = None) -> ClientApp:
-    """A ClientApp that has never heard of filfl; or one that has, with the same functions."""
+    """Add the train and evaluate functions to `app`, by default to a new ClientApp without filfl."""
     app = app or ClientApp()
 
     @app.train()

@@ -1,4 +1,4 @@
-"""A real federation on loopback, with TLS and keys. Nodes and the server die in the middle of runs."""
+"""A real federation on loopback, with TLS and node keys. Nodes and the server are killed during runs."""
 
 import csv
 import json
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from wire import Wire
+from wire import CountingProxy
 
 import certificates
 import loopback
@@ -23,21 +23,21 @@ pytestmark = [
     pytest.mark.federation,
     pytest.mark.skipif(bool(certificates.missing()), reason=f"not installed: {', '.join(certificates.missing())}"),
 ]
-PATIENCE = 400.0
-"""Seconds, for whatever a test waits for: the machine may be busy."""
+TIMEOUT = 400.0
+"""The longest wait for any one event, in seconds. It is generous because the machine may be busy."""
 SCRIPT = Path(loopback.__file__)
 SITES = 3
-EVERYBODY = f'sites={SITES} noisy=0.34 k={SITES} filter="keep-all" reward="average" timeout={PATIENCE} wait={PATIENCE}'
-"""All sites take part in every round, so that the loss of one is noticed."""
+ALL_SITES = f'sites={SITES} noisy=0.34 k={SITES} filter="keep-all" reward="average" timeout={TIMEOUT} wait={TIMEOUT}'
+"""All sites take part in every round, so that a lost site shows in the records."""
 BY_LOGITS = (
     f'sites={SITES} min-nodes={SITES} k=2 filter="keep-all" reward="ensemble" transport="logits" '
-    f"timeout={PATIENCE} wait={PATIENCE}"
+    f"timeout={TIMEOUT} wait={TIMEOUT}"
 )
 
 
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
-    """A SuperLink and three SuperNodes whose keys it knows."""
+    """A SuperLink and three SuperNodes with registered keys."""
     with Federation(tmp_path_factory.mktemp("federation") / "all") as federation:
         federation.start_superlink()
         for number in range(SITES):
@@ -48,8 +48,8 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
 
 @pytest.fixture
 def connected(federation: Federation) -> Iterator[Federation]:
-    """The same, when all three are there. Whoever a test ends comes back afterwards."""
-    federation.wait_for_nodes(SITES, PATIENCE)
+    """The federation with all three nodes connected. Nodes that a test ends are started again afterwards."""
+    federation.wait_for_nodes(SITES, TIMEOUT)
     yield federation
     for number in range(SITES):
         if f"site{number}" not in federation.processes:
@@ -57,53 +57,55 @@ def connected(federation: Federation) -> Iterator[Federation]:
 
 
 @pytest.fixture
-def wire(connected: Federation) -> Iterator[Wire]:
-    """Over it all three speak to the SuperLink, for one test: Flower's nodes do not survive a wire that is there when
-    the SuperLink is not."""
+def proxy(connected: Federation) -> Iterator[CountingProxy]:
+    """A proxy between all three nodes and the SuperLink, for one test.
+
+    Flower's nodes exit if the proxy accepts connections while the SuperLink is down.
+    """
     names = [f"site{number}" for number in range(SITES)]
-    with Wire(connected.port) as wire:
+    with CountingProxy(connected.port) as proxy:
         connected.end(*names)
         for number in range(SITES):
-            connected.start_node(number, of=SITES, port=wire.port)
-        connected.wait_for_nodes(SITES, PATIENCE)
-        yield wire
+            connected.start_node(number, of=SITES, port=proxy.port)
+        connected.wait_for_nodes(SITES, TIMEOUT)
+        yield proxy
         connected.end(*names)
 
 
-def test_the_script_makes_a_run_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_the_script_completes_a_run_and_ends_all_processes(tmp_path: Path) -> None:
     folder = tmp_path / "federation"
     done = subprocess.run(
-        [sys.executable, SCRIPT, folder, "--rounds", "2"], capture_output=True, text=True, timeout=2 * PATIENCE
+        [sys.executable, SCRIPT, folder, "--rounds", "2"], capture_output=True, text=True, timeout=2 * TIMEOUT
     )
     assert done.returncode == 0, done.stdout + done.stderr
     run = read_run(folder / "run")
     names = [str(name) for name in run.clients.names]
     assert sorted(names) == ["site0", "site1", "site2"]
     assert [record["round"] for record in run.records] == [1, 2]
-    # site1 has random labels (seed 0), and the others train
+    # site1 has random labels (seed 0); only the others are selected
     assert [sorted(names[k] for k in record["selected"]) for record in run.records] == [["site0", "site2"]] * 2
     assert "the filter kept site0, site2; trained: site0, site2" in done.stdout
     assert (folder / "report.html").stat().st_size > 100_000
     assert (folder / "site0" / "key").stat().st_mode & 0o077 == 0
-    assert everything_of(folder) == []
+    assert processes_of(folder) == []
 
 
-def test_an_interrupted_script_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_an_interrupted_script_ends_all_processes(tmp_path: Path) -> None:
     folder = tmp_path / "federation"
     with subprocess.Popen([sys.executable, SCRIPT, folder], stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as script:
         try:
             wait_until(lambda: loopback.living(folder / "site2"), "the third SuperNode has started")
             script.send_signal(signal.SIGTERM)
-            script.communicate(timeout=PATIENCE)
+            script.communicate(timeout=TIMEOUT)
             assert script.returncode == 128 + signal.SIGTERM
-            assert everything_of(folder) == []
+            assert processes_of(folder) == []
         finally:
             script.kill()
             loopback.end_all(*folder.iterdir(), at_once=True)
 
 
 @pytest.mark.parametrize("removed", [False, True])
-def test_a_key_that_is_not_registered_or_no_longer_is_refused(federation: Federation, removed: bool) -> None:
+def test_unregistered_keys_are_refused(federation: Federation, removed: bool) -> None:
     number = SITES + removed
     if removed:
         federation.register(number)
@@ -112,18 +114,18 @@ def test_a_key_that_is_not_registered_or_no_longer_is_refused(federation: Federa
     else:
         certificates.make_key(federation.key(number))
     federation.start_node(number, of=SITES)
-    stranger = federation.processes[f"site{number}"]
+    refused = federation.processes[f"site{number}"]
     try:
-        assert stranger.wait(PATIENCE) != 0
+        assert refused.wait(TIMEOUT) != 0
         assert "Failed to activate SuperNode" in federation.log(f"site{number}").read_text()
     finally:
         federation.end(f"site{number}")
     assert len(nodes(federation)) == SITES
 
 
-def test_a_node_that_is_killed_costs_only_itself(connected: Federation, tmp_path: Path) -> None:
+def test_a_killed_node_does_not_affect_other_nodes(connected: Federation, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    start(connected, f'{EVERYBODY} rounds=3 out="{out}"')
+    start(connected, f'{ALL_SITES} rounds=3 out="{out}"')
     wait_until(lambda: len(records(out)) >= 1, "the first round is over", connected)
     connected.end("site2", at_once=True)
     wait_until((out / "summary.json").exists, "the run is over", connected)
@@ -134,53 +136,53 @@ def test_a_node_that_is_killed_costs_only_itself(connected: Federation, tmp_path
     assert made[0]["selected"] == [0, 1, 2]
     assert made[-1]["available"] == made[-1]["selected"] == rest
     for record in made[1:]:
-        # in the round of its death it was asked and is accounted for, with the reason; afterwards it is not there
+        # in the round in which it is killed it is recorded as refused, with the reason; later it is not available
         gone = lost not in record["available"]
         assert gone or (list(record["refused"]) == [str(lost)] and record["refused"][str(lost)])
         assert set(rest) <= set(record["selected"])
 
 
-def test_a_run_whose_filter_rounds_move_logits_sends_what_it_records(
-    connected: Federation, wire: Wire, tmp_path: Path
+def test_recorded_bytes_match_the_traffic_of_logit_filtering(
+    connected: Federation, proxy: CountingProxy, tmp_path: Path
 ) -> None:
-    """Each of a node's two messages is another process of its own: what it trained waits for the second. The network
-    has 6 MB, so that polls and greetings are little beside it."""
+    """A node handles each of its two messages in a new process, so its weights are kept between them.
+
+    The model has 6 MB, so that polls and handshakes are a small part of the traffic.
+    """
     out = tmp_path / "run"
-    up, down = wire.up, wire.down
+    up, down = proxy.up, proxy.down
     start(connected, f'{BY_LOGITS} hidden=20000 rounds=2 out="{out}"')
     wait_until((out / "summary.json").exists, "the run is over", connected)
-    up, down = wire.up - up, wire.down - down
+    up, down = proxy.up - up, proxy.down - down
     first, second = read_run(out).records
     assert (first["filtered"], len(first["selected"]), first["refused"]) == ([0, 1, 2], 2, {})
     assert not second["did_filter"]
     model = 4 * (64 * 20000 + 20000 + 20000 * 10 + 10)
-    assert first["uplink_bytes"] == pytest.approx(2 * model, rel=0.01), "two models and three times logits"
+    assert first["uplink_bytes"] == pytest.approx(2 * model, rel=0.01), "two models and the logits of three clients"
     assert up == pytest.approx(first["uplink_bytes"] + second["uplink_bytes"], rel=0.05)
     assert down == pytest.approx(first["downlink_bytes"] + second["downlink_bytes"], rel=0.05)
 
 
-def test_a_node_that_is_killed_between_its_two_messages_costs_only_itself(
-    connected: Federation, tmp_path: Path
-) -> None:
+def test_a_node_killed_between_logits_and_upload_is_replaced(connected: Federation, tmp_path: Path) -> None:
     out = tmp_path / "run"
     chosen = int(stream(0, 1, "selection").choice(SITES, size=2, replace=False)[0])
-    before = {f"site{number}": answers(connected, f"site{number}") for number in range(SITES)}
-    start(connected, f'{BY_LOGITS} rounds=1 out="{out}"'.replace(f"timeout={PATIENCE}", "timeout=150.0"))
+    before = {f"site{number}": num_replies(connected, f"site{number}") for number in range(SITES)}
+    start(connected, f'{BY_LOGITS} rounds=1 out="{out}"'.replace(f"timeout={TIMEOUT}", "timeout=150.0"))
     wait_until((out / "nodes.json").exists, "the nodes have numbers", connected)
     [victim] = [node["name"] for node in json.loads((out / "nodes.json").read_text()) if node["client"] == chosen]
-    wait_until(lambda: answers(connected, victim) > before[victim], "it has sent its logits", connected)
+    wait_until(lambda: num_replies(connected, victim) > before[victim], "the node has sent its logits", connected)
     connected.end(victim, at_once=True)
     wait_until((out / "summary.json").exists, "the run is over", connected)
     [record] = read_run(out).records
     assert sorted(record["considered"]) == [0, 1, 2]
     assert list(record["refused"]) == [str(chosen)]
-    assert record["selected"] == sorted({0, 1, 2} - {chosen}), "the third has taken its place"
+    assert record["selected"] == sorted({0, 1, 2} - {chosen}), "the third node replaces it"
 
 
-def test_the_server_goes_on_where_it_was_killed(connected: Federation, tmp_path: Path) -> None:
-    """And a node that is still there, or comes back with its key, is the client that it was."""
+def test_a_killed_server_resumes_with_the_same_client_ids(connected: Federation, tmp_path: Path) -> None:
+    """Nodes that stay connected, or reconnect with the same key, keep their client id."""
     out = tmp_path / "run"
-    settings = f'{EVERYBODY} rounds=3 out="{out}"'
+    settings = f'{ALL_SITES} rounds=3 out="{out}"'
     start(connected, settings)
     wait_until(lambda: records(out), "the first round is over", connected)
     connected.end("superlink", at_once=True)
@@ -197,22 +199,22 @@ def test_the_server_goes_on_where_it_was_killed(connected: Federation, tmp_path:
 
 
 def start(federation: Federation, settings: str) -> None:
-    federation.flwr("run", str(APP), LINK, "-c", settings, timeout=PATIENCE)
+    federation.flwr("run", str(APP), LINK, "-c", settings, timeout=TIMEOUT)
 
 
-def answers(federation: Federation, name: str) -> int:
-    """How many messages a node has answered."""
+def num_replies(federation: Federation, name: str) -> int:
+    """The number of replies that a node has sent."""
     return federation.log(name).read_text().count("Sent successfully")
 
 
 def nodes(federation: Federation) -> list[dict[str, Any]]:
-    """Those that the SuperLink knows, in the order in which they were registered."""
+    """The nodes registered with the SuperLink, in the order of registration."""
     listed = json.loads(federation.flwr("supernode", "list", LINK, "--format", "json"))["nodes"]
     return [node for node in listed if node["status"] != "unregistered"]
 
 
 def records(out: Path) -> list[dict[str, Any]]:
-    """The whole lines of the records that are there so far."""
+    """The records written so far; an incomplete last line is ignored."""
     path = out / "rounds.jsonl"
     lines = path.read_text().splitlines(keepends=True) if path.exists() else []
     return [json.loads(line) for line in lines if line.endswith("\n")]
@@ -223,14 +225,14 @@ def client(out: Path, name: str) -> int:
         return next(int(row["id"]) for row in csv.DictReader(file) if row["name"] == name)
 
 
-def everything_of(folder: Path) -> list[int]:
+def processes_of(folder: Path) -> list[int]:
     return loopback.living(*folder.iterdir())
 
 
 def wait_until(holds: Callable[[], object], what: str, federation: Federation | None = None) -> None:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while not holds():
         if time.monotonic() > deadline:
             log = federation.log("superlink").read_text()[-4000:] if federation else ""
-            pytest.fail(f"waited {PATIENCE:g} s in vain until {what}\n{log}")
+            pytest.fail(f"timed out after {TIMEOUT:g} s waiting until {what}\n{log}")
         time.sleep(0.5)

@@ -1,4 +1,4 @@
-"""The Flower examples of the documentation, fenced as `py`, run against an in-memory federation."""
+"""Run the Flower examples of the documentation (code blocks marked `py`) with an in-memory federation."""
 
 import re
 from pathlib import Path
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def names() -> dict[str, Any]:
-    """What the examples assume: the user's network, data, ClientApp and ServerApp."""
+    """The names that the examples expect to be defined: network, data, ClientApp and ServerApp of the user."""
     x, y = blobs(0)
     own = {"Net": new_net, "x": x, "y": y, "trainloader": batches, "valloader": batches}
     flower = {"ClientApp": ClientApp, "FedAvg": FedAvg, "app": plain_app()}
@@ -34,7 +34,7 @@ def run_examples(page: Path, defined: dict[str, Any]) -> list[str]:
     return examples
 
 
-def test_these_are_all_pages_with_flower_examples() -> None:
+def test_all_pages_with_flower_examples_are_tested() -> None:
     pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").glob("*/README.md")]
     found = {page.name for page in pages if "```py\n" in page.read_text(encoding="utf-8")}
     assert found == {"README.md", "flower.md"}
@@ -56,7 +56,7 @@ def test_flower_page_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert len(records) == 50 and any(len(record["filtered"]) < 6 for record in records)
     assert not np.allclose(numbers(defined["result"].arrays), numbers(initial()))
 
-    # The app that answers queries, and the one that keeps weights, do so.
+    # One app answers the queries of power-of-choice; the other keeps its weights in filter rounds by logits.
     for app, selection, options in (
         (plain, "power-of-choice", {}),
         (plain_app(app=defined["app"]), "random", {"filter.transport": "logits"}),

@@ -1,4 +1,4 @@
-"""Nodes that die, keep silent, lie, come late, join later and come back: each costs only itself, and is recorded."""
+"""Nodes that fail, do not reply, send invalid data, reply late, join or reconnect affect no other node."""
 
 import copy
 import re
@@ -24,17 +24,17 @@ Tamper = Callable[[Message], Message | None]
 
 
 def altered(arrays: Callable[[dict[str, Any]], dict[str, Any]] = dict, **metrics: Any) -> Tamper:
-    """An answer with other arrays or metrics in it; a metric that is None is left out."""
+    """Change the arrays or the metrics of a reply; a metric that is None is removed."""
 
     def tamper(reply: Message) -> Message:
         if reply.has_error() or not reply.content.array_records:
             return reply
         new = {name: array.numpy() for name, array in reply.content["arrays"].items()}
-        told = {**reply.content["metrics"], **metrics}
+        changed = {**reply.content["metrics"], **metrics}
         reply.content = RecordDict(
             {
                 "arrays": ArrayRecord({name: Array(value) for name, value in arrays(new).items()}),
-                "metrics": MetricRecord({name: value for name, value in told.items() if value is not None}),
+                "metrics": MetricRecord({name: value for name, value in changed.items() if value is not None}),
             }
         )
         return reply
@@ -61,26 +61,26 @@ def nan(arrays: dict[str, Any]) -> dict[str, Any]:
 
 
 FAULTS: dict[str, tuple[Tamper, str]] = {
-    "dies": (error, "error 5: Node Unavailable"),
-    "keeps silent": (lambda reply: None, "no reply within"),
+    "fails": (error, "error 5: Node Unavailable"),
+    "does not reply": (lambda reply: None, "no reply within"),
     "sends NaN": (altered(nan), "bias has a value that is not finite"),
     "sends another shape": (altered(lambda a: {**a, "bias": a["bias"][:1]}), r"bias has shape \(1,\)"),
     "sends another type": (altered(lambda a: {**a, "bias": a["bias"].astype("float64")}), "bias has dtype"),
-    "leaves an array out": (altered(lambda a: {"weight": a["weight"]}), "key bias is missing"),
-    "sends one more array": (altered(lambda a: {**a, "more": a["bias"]}), "key more is not"),
+    "omits an array": (altered(lambda a: {"weight": a["weight"]}), "key bias is missing"),
+    "adds an array": (altered(lambda a: {**a, "more": a["bias"]}), "key more is not"),
     "claims 10^12 examples": (altered(**{"num-examples": 10**12}), "number of examples must be"),
     "claims 0 examples": (altered(**{"num-examples": 0}), "number of examples must be"),
     "claims -5 examples": (altered(**{"num-examples": -5}), "number of examples must be"),
     "claims NaN examples": (altered(**{"num-examples": float("nan")}), "number of examples must be"),
     "claims a list of examples": (altered(**{"num-examples": [1, 2]}), "number of examples must be"),
-    "claims no examples": (altered(**{"num-examples": None}), "no num-examples"),
-    "sends nothing": (content(lambda c: RecordDict()), "0 records of metrics"),
-    "sends metrics alone": (content(lambda c: RecordDict({"m": c["metrics"]})), "0 records of arrays"),
-    "sends two of everything": (
+    "omits the number of examples": (altered(**{"num-examples": None}), "no num-examples"),
+    "sends no records": (content(lambda c: RecordDict()), "0 records of metrics"),
+    "sends only metrics": (content(lambda c: RecordDict({"m": c["metrics"]})), "0 records of arrays"),
+    "sends each record twice": (
         content(lambda c: RecordDict({**c, "again": c["arrays"], "and": c["metrics"]})),
         "2 records of metrics",
     ),
-    "sends no npy": (
+    "sends arrays that are not npy": (
         content(lambda c: RecordDict({**c, "arrays": ArrayRecord({k: _broken(a) for k, a in c["arrays"].items()})})),
         "cannot be read",
     ),
@@ -100,7 +100,7 @@ def run(grid: MemoryGrid, rounds: int = 3, **options: Any) -> tuple[Any, list[di
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_bad_node_costs_only_itself(fault: str) -> None:
+def test_a_faulty_node_equals_a_missing_node(fault: str) -> None:
     tamper, reason = FAULTS[fault]
     grid = federation()
     grid.nodes[1000 + 17 * 2].tamper = tamper
@@ -119,7 +119,7 @@ def test_a_bad_node_costs_only_itself(fault: str) -> None:
     faults=st.lists(st.tuples(st.integers(0, SITES - 1), st.sampled_from(sorted(FAULTS))), max_size=SITES - 1),
     filter=st.sampled_from(["none", "dgf", "rgf"]),
 )
-def test_whatever_they_do_together_the_model_stays_sound(faults: list[tuple[int, str]], filter: str) -> None:
+def test_the_model_stays_finite_with_any_combination_of_faults(faults: list[tuple[int, str]], filter: str) -> None:
     grid = federation()
     for site, fault in faults:
         grid.nodes[1000 + 17 * site].tamper = FAULTS[fault][0]
@@ -133,7 +133,7 @@ def test_whatever_they_do_together_the_model_stays_sound(faults: list[tuple[int,
             assert not bad & set(map(str, record["selected"]))
 
 
-def test_a_metric_that_others_do_not_have_stops_nobody() -> None:
+def test_metrics_that_differ_between_nodes_are_accepted() -> None:
     grid = federation()
     grid.nodes[1000].tamper = altered(mine=1.0)
     grid.nodes[1017].tamper = altered(train_loss=[1.0, 2.0])
@@ -144,7 +144,7 @@ def test_a_metric_that_others_do_not_have_stops_nobody() -> None:
     assert result.train_metrics_clientapp[1] == {}
 
 
-def test_a_node_that_suddenly_has_many_more_examples_is_refused() -> None:
+def test_a_large_increase_in_examples_is_refused() -> None:
     grid = federation()
     rounds = iter([20, 20, 5000])
     grid.nodes[1000].tamper = lambda reply: altered(**{"num-examples": next(rounds)})(reply)
@@ -155,12 +155,12 @@ def test_a_node_that_suddenly_has_many_more_examples_is_refused() -> None:
     assert set(records[0]["refused"]) == {"3", "4", "5"}
 
 
-def test_a_late_answer_never_enters_a_later_round() -> None:
+def test_a_late_reply_is_dropped() -> None:
     grid = federation()
     late: list[Message] = []
 
     def hold(reply: Message) -> None:
-        grid.stray += late  # what it sent last time arrives with the others' answers of this round
+        grid.stray += late  # its previous reply arrives together with the replies of this round
         late[:] = [copy.copy(reply)]
 
     grid.nodes[1000].tamper = hold
@@ -175,10 +175,10 @@ def test_a_late_answer_never_enters_a_later_round() -> None:
     )
 
 
-def test_an_answer_from_a_node_that_was_not_asked_is_dropped_and_recorded() -> None:
+def test_unrequested_replies_are_dropped_and_recorded() -> None:
     grid = federation()
 
-    def impostor(reply: Message) -> Message:
+    def wrong_sender(reply: Message) -> Message:
         reply.metadata.__dict__["_src_node_id"] = 4711
         return reply
 
@@ -186,7 +186,7 @@ def test_an_answer_from_a_node_that_was_not_asked_is_dropped_and_recorded() -> N
         grid.stray.append(copy.copy(reply))
         return reply
 
-    grid.nodes[1000].tamper = impostor
+    grid.nodes[1000].tamper = wrong_sender
     grid.nodes[1017].tamper = twice
     _, records = run(grid)
     assert records[0]["notes"] == ["dropped a reply from node 4711: the request was for node 1000"]
@@ -201,19 +201,19 @@ def test_a_reason_in_a_record_has_limited_length() -> None:
     assert records[0]["refused"]["0"].startswith("key xxx") and len(records[0]["refused"]["0"]) <= 200
 
 
-def test_nobody_is_given_longer_than_the_deadline() -> None:
+def test_requests_expire_with_the_deadline() -> None:
     grid = federation()
     run(grid)
     assert set(grid.ttls) == {30.0}
 
 
-def test_a_node_that_joins_and_one_that_comes_back(tmp_path: Path) -> None:
+def test_joining_and_reconnecting_nodes_get_the_expected_ids(tmp_path: Path) -> None:
     grid = federation()
     grid.nodes[1051].connected = False  # site 3 joins in the third round
 
-    def come_and_go(record: Any, state: Any) -> None:
+    def change_connections(record: Any, state: Any) -> None:
         grid.nodes[1051].connected = record["round"] >= 2
-        grid.nodes[1000].connected = record["round"] != 2  # site 0 is away in the third
+        grid.nodes[1000].connected = record["round"] != 2  # site 0 is disconnected in the third round
         records.append(record)
 
     records: list[Any] = []
@@ -223,9 +223,9 @@ def test_a_node_that_joins_and_one_that_comes_back(tmp_path: Path) -> None:
         k=2,
         h=10,
         out=tmp_path / "run",
-        callbacks=[come_and_go],
+        callbacks=[change_connections],
     ).start(grid, initial(), num_rounds=4)
-    # Numbers are given in the order of coming: site 3 is the sixth, and site 0 has its own again.
+    # Ids are assigned in the order of joining: site 3 is the sixth, and site 0 gets its previous id.
     assert [record["available"] for record in records] == [
         [0, 1, 2, 3, 4],
         [0, 1, 2, 3, 4],
@@ -236,7 +236,7 @@ def test_a_node_that_joins_and_one_that_comes_back(tmp_path: Path) -> None:
     assert read_run(tmp_path / "run").clients.names.tolist() == ["site0", "site1", "site2", "site4", "site5", "site3"]
 
 
-def test_where_nobody_answers_the_model_stays_and_the_run_goes_on() -> None:
+def test_without_replies_the_model_is_unchanged_and_the_run_continues() -> None:
     grid = federation()
     for node in grid.nodes.values():
         node.tamper = lambda reply: None
@@ -245,7 +245,7 @@ def test_where_nobody_answers_the_model_stays_and_the_run_goes_on() -> None:
     assert records[0]["notes"] == ["every update was refused; the model is unchanged"]
 
 
-def test_a_node_that_cannot_evaluate_is_said() -> None:
+def test_a_missing_client_evaluation_is_noted() -> None:
     grid = federation()
     grid.nodes[1000].tamper = lambda reply: None if reply.metadata.message_type == "evaluate" else reply
     records: list[Any] = []

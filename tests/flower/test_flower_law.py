@@ -1,4 +1,4 @@
-"""The law: with the same config, seed and clients, Flower and the simulator make the same decisions, up to ties."""
+"""With the same config, seed and clients, Flower and the simulator make the same decisions, up to ties."""
 
 import importlib
 import sys
@@ -38,7 +38,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("transport", "reward", "filter", "selection"), CASES)
-def test_the_example_makes_the_decisions_of_the_simulator(
+def test_the_flower_example_decides_as_the_simulator(
     app: tuple[ModuleType, ModuleType, ModuleType],
     transport: str,
     reward: str,
@@ -56,11 +56,11 @@ def test_the_example_makes_the_decisions_of_the_simulator(
     }
 
     class InMemoryGrid(MemoryGrid):
-        """It has the name of the simulation engine's grid, for which the partition id is the client id."""
+        """Named like the grid of the simulation engine, for which the partition id is the client id."""
 
     context = Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config=settings)
     server.app(InMemoryGrid(nodes), context)
     theirs = read_run(tmp_path / "run").records
     assert all(record["available"] == list(range(sites)) for record in theirs)
-    # Flower's FedAvg weighs by the number of examples.
+    # Flower's FedAvg weights clients by their number of examples.
     replay({**task.load_config(settings).table(), "aggregation": {"name": "by-examples"}}, theirs)

@@ -1,4 +1,4 @@
-"""Filter rounds by logits on Flower: clients keep their weights between two messages, and nobody has to be trusted."""
+"""Filter rounds by logits on Flower: clients keep their weights between two messages; false claims are refused."""
 
 import itertools
 import time
@@ -43,7 +43,7 @@ def run(grid: MemoryGrid, out: Path | None, options: dict[str, Any] = BY_LOGITS,
     return strategy.start(grid, initial(), num_rounds=rounds, timeout=30.0)
 
 
-def test_it_chooses_and_averages_as_with_models(tmp_path: Path) -> None:
+def test_filtering_by_logits_equals_filtering_by_models(tmp_path: Path) -> None:
     by_models = run(federation(keeping_app()), tmp_path / "models", ENSEMBLE, rounds=5)
     by_logits = run(federation(keeping_app()), tmp_path / "logits", rounds=5)
     np.testing.assert_array_equal(numbers(by_logits.arrays), numbers(by_models.arrays))
@@ -52,7 +52,7 @@ def test_it_chooses_and_averages_as_with_models(tmp_path: Path) -> None:
         assert [record[key] for record in records[0]] == [record[key] for record in records[1]]
 
 
-def test_V_is_sent_once_and_weights_only_by_the_chosen(tmp_path: Path) -> None:
+def test_V_is_sent_once_and_only_selected_nodes_upload(tmp_path: Path) -> None:
     grid = federation(keeping_app())
     run(grid, tmp_path / "run", rounds=4)
     filterings = [record for record in read_run(tmp_path / "run").records if record["did_filter"]]
@@ -64,7 +64,7 @@ def test_V_is_sent_once_and_weights_only_by_the_chosen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "form",
+    "encoding",
     [
         {"filter.precision": "float16"},
         {"filter.precision": "int8"},
@@ -72,32 +72,32 @@ def test_V_is_sent_once_and_weights_only_by_the_chosen(tmp_path: Path) -> None:
         {"filter.part": 15},
         {"filter.part": 15, "filter.top": 1, "filter.precision": "int8"},
     ],
-    ids=lambda form: " ".join(f"{key}={value}" for key, value in form.items()),
+    ids=lambda encoding: " ".join(f"{key}={value}" for key, value in encoding.items()),
 )
-def test_smaller_logits_pass_the_check_too(form: dict[str, Any], tmp_path: Path) -> None:
-    run(federation(keeping_app()), tmp_path / "run", {**BY_LOGITS, **form})
+def test_every_encoding_passes_the_check(encoding: dict[str, Any], tmp_path: Path) -> None:
+    run(federation(keeping_app()), tmp_path / "run", {**BY_LOGITS, **encoding})
     for record in read_run(tmp_path / "run").records:
         assert not record["refused"] and record["selected"]
 
 
-def test_an_app_without_the_line_is_told_so(tmp_path: Path) -> None:
+def test_an_app_without_keep_weights_is_refused_with_advice(tmp_path: Path) -> None:
     result = run(federation(), tmp_path / "run", rounds=1)
     refused = read_run(tmp_path / "run").records[0]["refused"]
     assert len(refused) == SITES and all("add mods=[filfl.flower.keep_weights" in why for why in refused.values())
     np.testing.assert_array_equal(numbers(result.arrays), numbers(initial()))
 
 
-def test_a_node_that_dies_between_its_two_messages_costs_only_itself(tmp_path: Path) -> None:
+def test_a_node_that_fails_between_logits_and_upload_is_replaced(tmp_path: Path) -> None:
     run(federation(keeping_app()), tmp_path / "whole", rounds=1, filter="keep-all")
     [whole] = read_run(tmp_path / "whole").records
     chosen = whole["selected"][0]
     grid = federation(keeping_app())
     node = list(grid.nodes.values())[chosen]
 
-    def dies(reply: Message) -> Message | None:
+    def no_upload(reply: Message) -> Message | None:
         return reply if LOGITS in reply.content else None
 
-    node.tamper = dies
+    node.tamper = no_upload
     run(grid, tmp_path / "run", rounds=1, filter="keep-all")
     [record] = read_run(tmp_path / "run").records
     assert record["refused"] == {str(chosen): "no reply within 30 s"}
@@ -105,7 +105,7 @@ def test_a_node_that_dies_between_its_two_messages_costs_only_itself(tmp_path: P
     assert set(whole["selected"][1:]) <= set(record["selected"])
 
 
-def test_a_node_that_was_started_anew_gets_V_again_and_has_no_weights(tmp_path: Path) -> None:
+def test_a_restarted_node_gets_V_again_and_has_no_weights(tmp_path: Path) -> None:
     grid = federation(keeping_app())
 
     def restart(record: Any, state: Any) -> None:
@@ -128,29 +128,29 @@ def test_a_node_that_was_started_anew_gets_V_again_and_has_no_weights(tmp_path: 
     assert reasons <= {NO_WEIGHTS}
 
 
-def lie_in_logits(reply: Message) -> Message:
+def change_logits(reply: Message) -> Message:
     if LOGITS in reply.content:
         values = reply.content[LOGITS]["values"].numpy() + np.float32([1, 0, 0])
         reply.content[LOGITS] = ArrayRecord({"values": Array(values.astype(np.float32))})
     return reply
 
 
-def lie_in_weights(reply: Message) -> Message:
+def change_weights(reply: Message) -> Message:
     if "arrays" in reply.content:
         other = {name: Array(-array.numpy()) for name, array in reply.content["arrays"].items()}
         reply.content["arrays"] = ArrayRecord(other)
     return reply
 
 
-@pytest.mark.parametrize("lie", [lie_in_logits, lie_in_weights])
-def test_a_false_claim_is_refused_and_replaced(lie: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("change", [change_logits, change_weights])
+def test_a_false_claim_is_refused_and_replaced(change: Any, tmp_path: Path) -> None:
     run(federation(keeping_app()), tmp_path / "whole", rounds=1, filter="keep-all")
-    liar = read_run(tmp_path / "whole").records[0]["selected"][0]
+    false = read_run(tmp_path / "whole").records[0]["selected"][0]
     grid = federation(keeping_app())
-    list(grid.nodes.values())[liar].tamper = lie
+    list(grid.nodes.values())[false].tamper = change
     run(grid, tmp_path / "run", rounds=3, filter="keep-all")
     for record in read_run(tmp_path / "run").records:
-        assert liar not in record["selected"] or not record["did_filter"]
+        assert false not in record["selected"] or not record["did_filter"]
         assert len(record["selected"]) == 2
         assert all("do not match the claimed logits" in why for why in record["refused"].values())
 
@@ -178,14 +178,16 @@ def test_malformed_logits_are_refused_on_arrival(values: Any, reason: str, tmp_p
     assert list(record["refused"]) == ["0"] and reason in record["refused"]["0"]
 
 
-def test_kept_weights_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kept_weights_are_dropped_after_upload_training_or_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     grid = federation(keeping_app())
     run(grid, tmp_path / "run", rounds=1, filter="keep-all")
     [record] = read_run(tmp_path / "run").records
     keeping = [KEPT in node.state for node in grid.nodes.values()]
-    assert keeping == [k not in record["selected"] for k in range(SITES)], "who has uploaded has done with it"
+    assert keeping == [k not in record["selected"] for k in range(SITES)], "weights are dropped after their upload"
     [first, *_] = [node_id for node_id, node in grid.nodes.items() if KEPT in node.state]
-    # Another question does no harm, until the deadline has passed; another training does.
+    # Other requests keep the weights until the deadline; a new training replaces them.
     grid.send_and_receive([Message(RecordDict(initial_and_config()), node, "evaluate") for node in grid.nodes])
     assert [KEPT in node.state for node in grid.nodes.values()] == keeping
     grid.send_and_receive([Message(RecordDict(initial_and_config()), first, "train")])
@@ -196,16 +198,14 @@ def test_kept_weights_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert not any(KEPT in node.state for node in grid.nodes.values())
 
 
-def test_a_clock_that_is_wrong_or_a_long_wait_costs_nobody_its_weights(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ahead = (10.0**9 * i for i in itertools.count(2))  # a lifetime between two messages
+def test_clock_jumps_do_not_drop_kept_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ahead = (10.0**9 * i for i in itertools.count(2))  # 30 years between two messages
     monkeypatch.setattr("filfl.flower.client_logits.time", SimpleNamespace(time=lambda: next(ahead)))
     run(federation(keeping_app()), tmp_path / "run")
     assert not any(record["refused"] for record in read_run(tmp_path / "run").records)
 
 
-def test_an_answer_without_content_costs_only_its_node(tmp_path: Path) -> None:
+def test_a_reply_without_content_is_refused(tmp_path: Path) -> None:
     grid = federation(keeping_app())
 
     def emptied(reply: Message) -> Message:
@@ -218,27 +218,27 @@ def test_an_answer_without_content_costs_only_its_node(tmp_path: Path) -> None:
     assert list(record["refused"]) == ["0"] and record["selected"]
 
 
-def test_after_a_restart_of_the_server_V_is_sent_with_the_question(tmp_path: Path) -> None:
-    """A new run of Flower's begins with empty nodes: to ask them about V in vain would cost a model each."""
+def test_a_resumed_server_sends_V_with_the_first_request(tmp_path: Path) -> None:
+    """In a new Flower run the nodes' state is empty. A request without V would fail and cost one model per node."""
 
-    class Died(Exception):
-        """Stands for the end of the server's process."""
+    class Killed(Exception):
+        """Raised to end the server in the middle of a run."""
 
-    def die(record: Any, state: Any) -> None:
-        raise Died
+    def kill(record: Any, state: Any) -> None:
+        raise Killed
 
-    with pytest.raises(Died):
-        run(federation(keeping_app()), tmp_path / "run", callbacks=[die])
+    with pytest.raises(Killed):
+        run(federation(keeping_app()), tmp_path / "run", callbacks=[kill])
     grid = federation(keeping_app())
     run(grid, tmp_path / "run")
     assert [record["round"] for record in read_run(tmp_path / "run").records] == [1, 2, 3]
     for node in grid.nodes.values():
         assert [V in got for got in node.got if "filfl" in got and got != {"filfl"}] == [True], (
-            "in the one filter round"
+            "one request with V, in the only filter round"
         )
 
 
-def test_more_likely_classes_than_there_are() -> None:
+def test_top_must_be_below_the_number_of_classes() -> None:
     with pytest.raises(
         ConfigError, match=r"filter.top must be below the number of classes of the model, which has 3 classes"
     ):

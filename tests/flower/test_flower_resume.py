@@ -1,4 +1,4 @@
-"""A server that died goes on where it was; who is who survives it."""
+"""Resuming a run after the server was killed, with the same client ids; conversion between records and weights."""
 
 import json
 from pathlib import Path
@@ -26,14 +26,14 @@ pytestmark = pytest.mark.usefixtures("single_thread")
 ROUNDS = 6
 
 
-class Died(Exception):
-    """Stands for the end of the server's process."""
+class Killed(Exception):
+    """Raised to end the server in the middle of a run."""
 
 
-def die_after(round: int) -> Any:
+def kill_after(round: int) -> Any:
     def watch(record: Any, state: Any) -> None:
         if record["round"] == round:
-            raise Died
+            raise Killed
 
     return watch
 
@@ -51,16 +51,16 @@ WRAPPED = {
 
 
 @pytest.mark.parametrize("name", WRAPPED)
-@pytest.mark.parametrize("died_after", [1, 4])
-def test_a_run_that_was_cut_off_ends_as_one_that_was_not(name: str, died_after: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("killed_after", [1, 4])
+def test_a_resumed_run_equals_an_uninterrupted_one(name: str, killed_after: int, tmp_path: Path) -> None:
     whole = strategy(WRAPPED[name](), tmp_path / "whole").start(federation(), initial(), num_rounds=ROUNDS)
     cut = tmp_path / "cut"
-    with pytest.raises(Died):
-        strategy(WRAPPED[name](), cut, callbacks=[die_after(died_after)]).start(
+    with pytest.raises(Killed):
+        strategy(WRAPPED[name](), cut, callbacks=[kill_after(killed_after)]).start(
             federation(), initial(), num_rounds=ROUNDS
         )
     grid = federation()
-    # Who starts a server again may have drawn other initial weights: they are not used.
+    # The initial weights of the resumed server may differ; they are not used.
     other = ArrayRecord({key: Array(array.numpy() + 1) for key, array in initial().items()})
     resumed = strategy(WRAPPED[name](), cut).start(grid, other, num_rounds=ROUNDS)
     np.testing.assert_array_equal(numbers(resumed.arrays), numbers(whole.arrays))
@@ -68,7 +68,7 @@ def test_a_run_that_was_cut_off_ends_as_one_that_was_not(name: str, died_after: 
     assert len(read_run(cut).times) == ROUNDS
 
 
-def test_a_finished_run_is_left_alone(tmp_path: Path) -> None:
+def test_a_finished_run_is_not_overwritten(tmp_path: Path) -> None:
     strategy(flower.FedAvg(fraction_evaluate=0.0), tmp_path / "run").start(federation(), initial(), num_rounds=2)
     with pytest.raises(RunError, match=r"holds a finished run; choose another directory"):
         strategy(flower.FedAvg(fraction_evaluate=0.0), tmp_path / "run").start(federation(), initial(), num_rounds=2)
@@ -78,27 +78,27 @@ def test_a_finished_run_is_left_alone(tmp_path: Path) -> None:
         )
 
 
-def test_with_a_key_a_node_has_its_own_number_again(tmp_path: Path) -> None:
-    with pytest.raises(Died):
-        strategy(flower.FedAvg(fraction_evaluate=0.0), tmp_path / "run", callbacks=[die_after(2)]).start(
+def test_nodes_keep_their_client_id_after_a_restart(tmp_path: Path) -> None:
+    with pytest.raises(Killed):
+        strategy(flower.FedAvg(fraction_evaluate=0.0), tmp_path / "run", callbacks=[kill_after(2)]).start(
             federation(), initial(), num_rounds=4
         )
     grid = federation()
-    stranger = grid.nodes.pop(1000)  # one node is gone, another is new, and has a lower id than all others
-    grid.nodes = {5: stranger, **grid.nodes}
-    stranger.name = "stranger"
+    new = grid.nodes.pop(1000)  # one node left; a new one has a lower node id than all others
+    grid.nodes = {5: new, **grid.nodes}
+    new.name = "new"
     strategy(flower.FedAvg(fraction_evaluate=0.0), tmp_path / "run").start(grid, initial(), num_rounds=4)
     run = read_run(tmp_path / "run")
-    assert run.clients.names.tolist() == [*(f"site{i}" for i in range(SITES)), "stranger"]
+    assert run.clients.names.tolist() == [*(f"site{i}" for i in range(SITES)), "new"]
     assert run.records[2]["available"] == [1, 2, 3, 4, 5, 6]
 
 
-def test_in_a_simulation_a_partition_keeps_its_number(tmp_path: Path) -> None:
+def test_partitions_keep_their_client_id_after_a_restart(tmp_path: Path) -> None:
     app = plain_app()
     add_queries(app, lambda context: (new_net(), batches(context)))
-    with pytest.raises(Died):
+    with pytest.raises(Killed):
         strategy(
-            flower.FedAvg(fraction_evaluate=0.0), tmp_path / "run", identity="partition", callbacks=[die_after(2)]
+            flower.FedAvg(fraction_evaluate=0.0), tmp_path / "run", identity="partition", callbacks=[kill_after(2)]
         ).start(federation(app), initial(), num_rounds=4)
     again = MemoryGrid({7 * i + 3: Node(app, {"partition-id": i}) for i in reversed(range(SITES))})
     strategy(flower.FedAvg(fraction_evaluate=0.0), tmp_path / "run", identity="partition").start(
@@ -109,7 +109,7 @@ def test_in_a_simulation_a_partition_keeps_its_number(tmp_path: Path) -> None:
     assert [record["available"] for record in run.records] == [list(range(SITES))] * 4
 
 
-def test_two_nodes_of_one_partition(tmp_path: Path) -> None:
+def test_a_second_node_of_a_partition_is_left_out(tmp_path: Path) -> None:
     app = plain_app()
     add_queries(app, lambda context: (new_net(), batches(context)))
     grid = federation(app)
@@ -160,7 +160,7 @@ def test_records_and_weights_have_equal_numbers(made: dict[str, Any]) -> None:
     weights = to_weights(arrays, layout)
     back = to_arrays(weights, layout)
     assert {name: array.numpy().tolist() for name, array in back.items()} == {k: v.tolist() for k, v in values.items()}
-    # A mean turns whole numbers into float64 ones.
+    # Averaging converts integers to float64.
     mean = ArrayRecord({name: Array(value.astype(np.float64)) for name, value in values.items()})
     assert torch.equal(aggregated(mean, layout).vector, weights.vector)
     assert torch.equal(aggregated(mean, layout).integers, weights.integers)

@@ -1,4 +1,4 @@
-"""FilFL as a Flower strategy: what it does with nodes, the strategies that it wraps, and what it refuses."""
+"""FilFL as a Flower strategy: rounds, wrapped strategies, queries, and invalid settings."""
 
 import json
 from pathlib import Path
@@ -34,7 +34,7 @@ STRATEGIES = {
 
 
 class Site:
-    """As much of a Context as the data of a site needs."""
+    """A minimal Context for `batches`."""
 
     def __init__(self, site: int) -> None:
         self.node_config = {"partition-id": site}
@@ -56,10 +56,10 @@ def records(directory: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_without_a_filter_and_with_everybody_it_is_the_wrapped_strategy(name: str) -> None:
+def test_without_a_filter_and_with_all_nodes_it_equals_the_wrapped_strategy(name: str) -> None:
     wrapped = STRATEGIES[name]
     filfl = FilFL(wrapped, filter="none", k=SITES).start(federation(), initial(), num_rounds=3)
-    # A strategy keeps its memory within itself: FilFL took a copy, so this one is still new.
+    # FilFL works on a copy, so the memory of this strategy is still empty.
     plain = wrapped.start(federation(), initial(), num_rounds=3)
     np.testing.assert_allclose(numbers(filfl.arrays), numbers(plain.arrays), rtol=1e-4, atol=1e-6)
     for round in (1, 2, 3):
@@ -69,7 +69,7 @@ def test_without_a_filter_and_with_everybody_it_is_the_wrapped_strategy(name: st
         assert ours["eval_loss"] == pytest.approx(theirs["eval_loss"], rel=1e-4)
 
 
-def test_a_filter_round_asks_everybody_once_and_averages_the_chosen(tmp_path: Path) -> None:
+def test_a_filter_round_trains_all_nodes_once_and_averages_the_selected(tmp_path: Path) -> None:
     grid = federation()
     FilFL(flower.FedAvg(fraction_evaluate=0.0), k=2, h=3, evaluate=loss_on_v, out=tmp_path / "run").start(
         grid, initial(), num_rounds=3
@@ -85,7 +85,7 @@ def test_a_filter_round_asks_everybody_once_and_averages_the_chosen(tmp_path: Pa
     assert set(rounds[-1]["filtered"]) <= {0, 2, 4}
 
 
-def test_a_filtering_set_judges_as_the_function_does(tmp_path: Path) -> None:
+def test_a_filtering_set_equals_an_evaluate_function(tmp_path: Path) -> None:
     found = []
     for i, evaluate in enumerate([loss_on_v, FilteringSet(new_net, *blobs(0))]):
         out = tmp_path / str(i)
@@ -97,7 +97,7 @@ def test_a_filtering_set_judges_as_the_function_does(tmp_path: Path) -> None:
     assert FilteringSet(new_net, *blobs(0))(initial()) == pytest.approx(loss_on_v(initial()))
 
 
-def test_the_ensemble_reward_filters_too(tmp_path: Path) -> None:
+def test_filtering_with_the_ensemble_reward(tmp_path: Path) -> None:
     FilFL(
         flower.FedAvg(fraction_evaluate=0.0),
         filter="local-search",
@@ -111,7 +111,7 @@ def test_the_ensemble_reward_filters_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("selection", ["power-of-choice", "divfl"])
-def test_selections_ask_their_questions_as_queries(selection: str, tmp_path: Path) -> None:
+def test_selections_send_queries(selection: str, tmp_path: Path) -> None:
     app = plain_app()
     add_queries(app, lambda context: (new_net(), batches(context)))
     grid = federation(app)
@@ -126,18 +126,18 @@ def test_selections_ask_their_questions_as_queries(selection: str, tmp_path: Pat
     assert sizes == [20 + 10 * site for site in range(SITES)]
 
 
-def test_a_selection_that_nobody_can_answer_is_said_at_once() -> None:
+def test_a_selection_without_add_queries_raises_with_advice() -> None:
     with pytest.raises(RunError, match=r"no node can answer .*add filfl.flower.add_queries"):
         FilFL(quiet(), filter="none", selection="power-of-choice", k=2).start(federation(), initial())
 
 
-def test_random_selection_asks_nothing_of_a_plain_app() -> None:
+def test_random_selection_sends_no_queries() -> None:
     grid = federation()
     FilFL(quiet(), filter="none", k=2).start(grid, initial(), num_rounds=2)
     assert {kind for node in grid.nodes.values() for kind in node.asked} == {"train", "evaluate"}
 
 
-def test_the_share_that_evaluates_is_the_strategys_and_drawn_by_us() -> None:
+def test_fraction_evaluate_is_respected_and_reproducible() -> None:
     grid = federation()
     FilFL(flower.FedAvg(fraction_evaluate=0.5), filter="none", k=2).start(grid, initial(), num_rounds=4)
     assert sum(node.asked.count("evaluate") for node in grid.nodes.values()) == 4 * 3
@@ -146,7 +146,7 @@ def test_the_share_that_evaluates_is_the_strategys_and_drawn_by_us() -> None:
     assert [node.asked for node in grid.nodes.values()] == [node.asked for node in again.nodes.values()]
 
 
-def test_buffers_that_are_no_weights_keep_their_types(tmp_path: Path) -> None:
+def test_integer_buffers_keep_their_dtype(tmp_path: Path) -> None:
     def with_buffers() -> nn.Module:
         torch.manual_seed(0)
         return nn.Sequential(nn.BatchNorm1d(FEATURES), nn.Linear(FEATURES, 3))
@@ -159,7 +159,7 @@ def test_buffers_that_are_no_weights_keep_their_types(tmp_path: Path) -> None:
     with_buffers().load_state_dict(result.arrays.to_torch_state_dict())
 
 
-def test_the_servers_own_test_is_recorded(tmp_path: Path) -> None:
+def test_the_result_of_evaluate_fn_is_recorded(tmp_path: Path) -> None:
     def test(t: int, arrays: ArrayRecord) -> MetricRecord:
         return MetricRecord({"accuracy": t / 10, "loss": 1.0, "f1": 0.5})
 
@@ -176,15 +176,15 @@ def test_the_servers_own_test_is_recorded(tmp_path: Path) -> None:
     assert (config["aggregation"]["strategy"], config["selection"]["k"], config["rounds"]) == ("FedAvg", 2, 2)
 
 
-def test_callbacks_are_told_every_round() -> None:
-    told = []
-    FilFL(quiet(), filter="none", k=2, callbacks=[lambda record, state: told.append(record["round"])]).start(
+def test_callbacks_get_every_round() -> None:
+    seen = []
+    FilFL(quiet(), filter="none", k=2, callbacks=[lambda record, state: seen.append(record["round"])]).start(
         federation(), initial(), num_rounds=3
     )
-    assert told == [1, 2, 3]
+    assert seen == [1, 2, 3]
 
 
-def test_filters_and_selections_of_the_users_own() -> None:
+def test_own_filter_and_selection() -> None:
     from filfl import Filtering
 
     result = FilFL(
@@ -202,7 +202,7 @@ def test_filters_and_selections_of_the_users_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         ({"k": 0}, "selection.k must be"),
         ({"filter": "dfg"}, "filter.name"),
@@ -213,12 +213,12 @@ def test_filters_and_selections_of_the_users_own() -> None:
         ({"filter": "none", "options": {"selection.dd": 3}}, "selection.dd"),
     ],
 )
-def test_mistakes_are_said_by_their_key(options: dict[str, Any], words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
+def test_invalid_options_raise_with_their_key(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         FilFL(flower.FedAvg(fraction_evaluate=0.0), **options)
 
 
-def test_a_strategy_that_averages_no_models_is_refused() -> None:
+def test_a_strategy_not_derived_from_fedavg_is_refused() -> None:
     class Own(flower.Strategy):
         configure_train = aggregate_train = configure_evaluate = aggregate_evaluate = summary = lambda self: None
 
@@ -234,7 +234,7 @@ def test_arrays_that_do_not_fit_the_filtering_set_are_refused() -> None:
         filtering_set(initial())
 
 
-def test_too_few_nodes_are_an_error_after_a_while() -> None:
+def test_too_few_nodes_raise_after_the_wait() -> None:
     with pytest.raises(
         RunError, match=r"only 2 of the 3 required nodes are connected after 0\.2 s; start more SuperNodes"
     ):
@@ -245,13 +245,13 @@ def test_too_few_nodes_are_an_error_after_a_while() -> None:
     )
 
 
-def test_the_wrapped_strategy_of_the_user_is_left_as_it_was() -> None:
+def test_the_strategy_object_of_the_user_is_not_changed() -> None:
     mine = flower.FedAvg(fraction_train=0.5, min_available_nodes=7)
     FilFL(mine, filter="none", k=2).start(federation(), initial(), num_rounds=1)
     assert (mine.fraction_train, mine.min_available_nodes) == (0.5, 7)
 
 
-def test_a_grid_proxy_shows_only_the_chosen() -> None:
+def test_the_grid_proxy_lists_only_the_given_nodes() -> None:
     from filfl.flower.wrapped_strategy import _only
 
     grid = federation()

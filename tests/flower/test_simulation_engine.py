@@ -1,4 +1,4 @@
-"""Flower's simulation engine, by `flwr run`: the same choices as our simulator makes, on one Ray node and on two."""
+"""Flower's simulation engine (`flwr run`) makes the same decisions as `filfl.simulate`, on one and two Ray nodes."""
 
 import subprocess
 import tempfile
@@ -19,13 +19,13 @@ from replay import replay
 
 pytestmark = pytest.mark.federation
 TIMEOUT = 400.0
-"""Seconds, for whatever a test waits for: the machine may be busy."""
+"""The longest wait for any one event, in seconds. It is generous because the machine may be busy."""
 TEN_NODES = "num-supernodes=10 client-resources-num-cpus=1"
 
 
 @contextmanager
 def engine(folder: Path) -> Iterator[Federation]:
-    """A SuperLink that simulates. `flwr run` alone starts one too, but gives it 15 seconds and leaves it behind."""
+    """A SuperLink for simulations. `flwr run` can start one itself, but waits only 15 s for it and never ends it."""
     with Federation(folder, insecure=True) as federation:
         federation.start_superlink("--simulation", timeout=TIMEOUT)
         yield federation
@@ -39,7 +39,7 @@ def one_ray_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federatio
 
 @contextmanager
 def ray_nodes(folder: Path, number: int) -> Iterator[str]:
-    """A Ray cluster of some nodes with one core each, all on this machine: its address."""
+    """Start a Ray cluster of `number` nodes with one core each on this machine; yields its address."""
     address = f"127.0.0.1:{loopback.free_port()}"
     head = ["--head", "--port", address.split(":")[1], "--ray-client-server-port", str(loopback.free_port())]
     head += ["--include-dashboard", "false", "--temp-dir", str(folder / "ray")]
@@ -65,14 +65,12 @@ def ray_nodes(folder: Path, number: int) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("selection", ["random", "power-of-choice"])
-def test_the_engine_makes_the_choices_of_our_simulator(
-    one_ray_node: Federation, tmp_path: Path, selection: str
-) -> None:
+def test_the_engine_decides_as_the_simulator(one_ray_node: Federation, tmp_path: Path, selection: str) -> None:
     run(one_ray_node, tmp_path / "run", f'selection="{selection}"')
-    agree(tmp_path / "run", selection=selection, rounds=10)
+    assert_same_decisions(tmp_path / "run", selection=selection, rounds=10)
 
 
-def test_two_ray_nodes_make_the_same_choices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_ray_nodes_decide_as_the_simulator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Ray keeps sockets in its folder, and their paths must be short.
     with tempfile.TemporaryDirectory() as short, ray_nodes(Path(short), 2) as address:
         monkeypatch.setenv("RAY_ADDRESS", address)
@@ -80,17 +78,17 @@ def test_two_ray_nodes_make_the_same_choices(tmp_path: Path, monkeypatch: pytest
             run(two_ray_nodes, tmp_path / "run", "rounds=3")
         logs = (Path(short) / "ray" / "session_latest" / "logs").glob("worker-*.out")
         assert sum("ClientAppActor" in log.read_text() for log in logs) == 2, "one worker on each node of one core"
-    agree(tmp_path / "run", rounds=3)
+    assert_same_decisions(tmp_path / "run", rounds=3)
 
 
 def run(federation: Federation, out: Path, settings: str) -> None:
     changes = f'{settings} min-nodes=10 timeout={TIMEOUT} out="{out}"'
     arguments = ("run", str(APP), LINK, "--stream", "--federation-config", TEN_NODES, "-c", changes)
-    said = federation.flwr(*arguments, timeout=TIMEOUT)
-    assert (out / "summary.json").exists(), said
+    output = federation.flwr(*arguments, timeout=TIMEOUT)
+    assert (out / "summary.json").exists(), output
 
 
-def agree(out: Path, **settings: Any) -> None:
+def assert_same_decisions(out: Path, **settings: Any) -> None:
     """The run made the decisions of `filfl.simulate` with the same config, up to ties."""
     app = tomllib.loads((APP / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
     made = read_run(out).records

@@ -3,8 +3,8 @@
     python tests/golden/hashes.py write    # on the tree to compare with
     python tests/golden/hashes.py check    # on the changed tree, same machine
 
-Rounding differs between CPUs, so this is not part of the test suite: write and check on one machine. Wording is not
-compared: notes and the reasons of refusals are left out of the hash.
+Rounding differs between CPUs, so this is not part of the test suite: write and check on the same machine. Notes and the
+reasons of refusals are not part of the hash, so that their wording may change.
 """
 
 import hashlib
@@ -88,7 +88,7 @@ EXPERIMENTS: dict[str, dict[str, Any]] = {
 
 
 def digest(directory: Path) -> str:
-    """The hash of what a run directory holds: records without wording, clients, final weights."""
+    """The hash of a run directory: records without their wording, clients, final weights."""
     found = hashlib.sha256()
     for line in (directory / "rounds.jsonl").read_text().splitlines():
         record = json.loads(line)
@@ -121,7 +121,7 @@ def simulated() -> dict[str, str]:
 
 
 def experiments() -> dict[str, str]:
-    """The first rounds of shipped experiments, by the command line."""
+    """The first rounds of the built-in experiments, run from the command line."""
     import subprocess
 
     hashes = {}
@@ -138,7 +138,7 @@ def experiments() -> dict[str, str]:
 
 
 def federated() -> dict[str, str]:
-    """Runs on Flower, with nodes in this process."""
+    """Runs on Flower with in-memory nodes."""
     sys.path.insert(0, str(HERE.parent / "flower"))
     import sites
     from flwr.clientapp import ClientApp

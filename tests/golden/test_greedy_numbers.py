@@ -1,11 +1,11 @@
-"""DGF, RGF and OPT on a reward worked out by hand."""
+"""DGF, RGF and OPT on a small reward, computed by hand."""
 
 import numpy as np
 import pytest
 
 from filfl.filtering import dgf, opt, rgf
 
-# Three clients; c pulls every set down, a and b are better together.
+# Three clients: c lowers the reward of every set that it joins; a and b are better together.
 R = {
     "": 0.0,
     "a": 4.0,
@@ -57,28 +57,28 @@ def test_opt() -> None:
     assert opt(["c", "b", "a"], reward).kept == ("b", "a")
 
 
-def test_of_equal_subsets_opt_takes_the_smallest_then_the_first() -> None:
+def test_opt_breaks_ties_by_size_and_then_by_order() -> None:
     assert opt(["c", "b", "a"], lambda S: 1.0).kept == ("c",)
     assert opt(["c", "b", "a"], lambda S: float(len(S) == 2)).kept == ("c", "b")
 
 
-def test_one_client_and_none() -> None:
+def test_one_client_and_no_client() -> None:
     assert dgf(["a"], reward).kept == ("a",)
     assert dgf(["a"], lambda S: 0.0).kept == ()  # a = b = 0 is not a > b
     assert dgf([], reward).kept == opt([], reward).kept == ()
 
 
-def test_opt_refuses_more_than_twenty() -> None:
+def test_opt_refuses_more_than_20_clients() -> None:
     with pytest.raises(ValueError, match=r"at most 20 clients \(got 21\)"):
         opt(list(range(21)), lambda S: 0.0)
 
 
 @pytest.mark.parametrize("broken", [float("nan"), float("inf")])
-def test_a_reward_that_is_no_number_is_an_error(broken: float) -> None:
+def test_a_non_finite_reward_raises(broken: float) -> None:
     with pytest.raises(ValueError, match="must be finite"):
         dgf(["a", "b"], lambda S: broken)
 
 
-def test_a_client_twice_is_an_error() -> None:
+def test_a_repeated_client_raises() -> None:
     with pytest.raises(ValueError, match="twice"):
         rgf(["a", "a"], reward, np.random.default_rng(0))

@@ -1,4 +1,4 @@
-"""What must always hold of whole runs whose filter rounds move logits."""
+"""Laws of runs with `filter.transport = "logits"`."""
 
 from typing import Any
 
@@ -11,8 +11,8 @@ from filfl.errors import ConfigError
 
 ENSEMBLE = {"filter.name": "local-search", "filter.reward": "ensemble"}
 LOGITS = {**ENSEMBLE, "filter.transport": "logits"}
-OTHERWISE = {"uplink_bytes", "downlink_bytes", "reward_all", "reward_filtered", "evaluations"}
-"""What the two transports do not have in common."""
+DIFFERENT = {"uplink_bytes", "downlink_bytes", "reward_all", "reward_filtered", "evaluations"}
+"""The fields of a filter round that differ between the two transports."""
 
 
 def weights(result: filfl.Result) -> torch.Tensor:
@@ -23,10 +23,10 @@ def quiet(config: dict[str, Any], **more: Any) -> filfl.Result:
     return filfl.simulate(config, say=lambda _: None, **more)
 
 
-def same_but_for_the_transport(models: filfl.Result, logits: filfl.Result) -> None:
+def assert_equal_but_for_the_transport(models: filfl.Result, logits: filfl.Result) -> None:
     for one, other in zip(models.records, logits.records, strict=True):
-        apart = {key for key in one if one[key] != other[key]}
-        assert apart <= (OTHERWISE if one["did_filter"] else set()), (one["round"], apart)
+        different = {key for key in one if one[key] != other[key]}
+        assert different <= (DIFFERENT if one["did_filter"] else set()), (one["round"], different)
         if one["did_filter"]:
             assert other["evaluations"] == one["evaluations"] + len(set(other["selected"]))
             assert other["reward_filtered"] in (None, one["reward_filtered"])
@@ -43,11 +43,11 @@ def same_but_for_the_transport(models: filfl.Result, logits: filfl.Result) -> No
         ("processes", "local-search"),
     ],
 )
-def test_honest_logits_in_full_are_the_ensemble_with_models_bit_for_bit(
+def test_full_logits_equal_models_with_the_ensemble_reward_bit_for_bit(
     small: dict[str, Any], mode: str, name: str
 ) -> None:
     config = {**small, "execution.mode": mode, "execution.workers": 2, **ENSEMBLE, "filter.name": name}
-    same_but_for_the_transport(quiet(config), quiet({**config, "filter.transport": "logits"}))
+    assert_equal_but_for_the_transport(quiet(config), quiet({**config, "filter.transport": "logits"}))
 
 
 @pytest.mark.parametrize(
@@ -69,31 +69,31 @@ def test_honest_logits_in_full_are_the_ensemble_with_models_bit_for_bit(
     ],
     ids=lambda changes: "-".join(f"{value}" for value in changes.values()),
 )
-def test_and_so_they_are_whatever_else_is_set(small: dict[str, Any], changes: dict[str, Any]) -> None:
+def test_logits_equal_models_under_every_option(small: dict[str, Any], changes: dict[str, Any]) -> None:
     config = {**small, **ENSEMBLE, **changes}
     models, logits = quiet(config), quiet({**config, "filter.transport": "logits"})
     if changes.get("selection.of") == "updates":
-        # The server learns the updates of A_t alone, so later choices differ: until then all is the same.
+        # The server receives only the updates of A_t, so only the first round is equal.
         models.records[1:], logits.records[1:] = [], []
         assert models.records[0]["selected"] == logits.records[0]["selected"]
         return
-    same_but_for_the_transport(models, logits)
+    assert_equal_but_for_the_transport(models, logits)
 
 
-def test_batch_normalisation_and_dropout_reproduce_their_logits(small: dict[str, Any]) -> None:
+def test_models_with_batchnorm_and_dropout_pass_the_check(small: dict[str, Any]) -> None:
     def model() -> nn.Module:
         return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 10))
 
     del small["model.hidden"]
     models, logits = (quiet({**small, **c}, model=model) for c in (ENSEMBLE, LOGITS))
-    same_but_for_the_transport(models, logits)
+    assert_equal_but_for_the_transport(models, logits)
     reasons = {reason for record in logits.records for reason in record["refused"].values()}
     assert all("Expected more than 1 value per channel" in reason for reason in reasons), "a batch of one sample"
 
 
 @pytest.mark.parametrize("mode", ["serial", "vectorized"])
 @pytest.mark.parametrize(
-    "form",
+    "encoding",
     [
         {"filter.precision": "float16"},
         {"filter.precision": "int8"},
@@ -101,21 +101,23 @@ def test_batch_normalisation_and_dropout_reproduce_their_logits(small: dict[str,
         {"filter.top": 3},
         {"filter.precision": "int8", "filter.part": 15, "filter.top": 3},
     ],
-    ids=lambda form: "-".join(f"{key.partition('.')[2]}-{value}" for key, value in form.items()),
+    ids=lambda encoding: "-".join(f"{key.partition('.')[2]}-{value}" for key, value in encoding.items()),
 )
-def test_smaller_logits_refuse_nobody_who_is_honest_and_filter_nearly_as_well(
-    small: dict[str, Any], mode: str, form: dict[str, Any]
+def test_smaller_encodings_refuse_no_true_claim_and_filter_nearly_as_well(
+    small: dict[str, Any], mode: str, encoding: dict[str, Any]
 ) -> None:
     config = {**small, **LOGITS, "filter.name": "dgf", "execution.mode": mode, "rounds": 6}
-    full, less = quiet(config), quiet({**config, **form})
+    full, less = quiet(config), quiet({**config, **encoding})
     assert not any(record["refused"] for record in less.records)
     assert less.summary["uplink_bytes"] < full.summary["uplink_bytes"]
     first, other = full.records[0], less.records[0]
-    assert other["surrogate_all"] == pytest.approx(first["surrogate_all"], abs=0.3 if "filter.part" in form else 0.1)
+    assert other["surrogate_all"] == pytest.approx(
+        first["surrogate_all"], abs=0.3 if "filter.part" in encoding else 0.1
+    )
     assert less.accuracy[-1] > 0.6 * full.accuracy[-1]
 
 
-def test_V_goes_down_once_a_client(small: dict[str, Any]) -> None:
+def test_V_is_sent_once_per_client(small: dict[str, Any]) -> None:
     models, logits = quiet({**small, **ENSEMBLE, "rounds": 8}), quiet({**small, **LOGITS, "rounds": 8})
     V, had = 40 * 64, set()
     for one, other in zip(models.records, logits.records, strict=True):
@@ -124,7 +126,7 @@ def test_V_goes_down_once_a_client(small: dict[str, Any]) -> None:
         had |= new
 
 
-def test_regression_goes_by_its_outputs() -> None:
+def test_regression_uses_the_outputs_as_logits() -> None:
     config = {"data.name": "ridge", "model.name": "linear", "rounds": 4, "selection.k": 3, **LOGITS}
     config |= {"data.clients": 10, "training.lr": 0.01}
     models, logits = quiet({**config, "filter.transport": "models"}), quiet(config)
@@ -136,22 +138,22 @@ def test_regression_goes_by_its_outputs() -> None:
         quiet({**config, "filter.top": 2})
 
 
-def test_it_is_said_before_the_start_when_logits_are_more_than_models(small: dict[str, Any]) -> None:
-    said: list[str] = []
-    filfl.simulate({**small, **LOGITS, "rounds": 1}, say=said.append)
+def test_a_run_warns_if_logits_are_larger_than_models(small: dict[str, Any]) -> None:
+    messages: list[str] = []
+    filfl.simulate({**small, **LOGITS, "rounds": 1}, say=messages.append)
     # 8 clients, 40 samples of 10 classes, 610 weights, K = 3.
     logits, model = 40 * 10 * 4 + 16, 610 * 4 + 16
     more, less = (8 * logits + 3 * model) / 1e6, 8 * model / 1e6
     assert more > less
-    assert f'"logits" sends more than "models" here, {more:.3g} MB a filter round against {less:.3g} MB' in said[0]
-    said.clear()
-    filfl.simulate({**small, **LOGITS, "rounds": 1, "filter.precision": "int8"}, say=said.append)
-    filfl.simulate({**small, **LOGITS, "rounds": 1, "filter.name": "none"}, say=said.append)
-    assert not said
+    assert f'"logits" sends more than "models" here, {more:.3g} MB a filter round against {less:.3g} MB' in messages[0]
+    messages.clear()
+    filfl.simulate({**small, **LOGITS, "rounds": 1, "filter.precision": "int8"}, say=messages.append)
+    filfl.simulate({**small, **LOGITS, "rounds": 1, "filter.name": "none"}, say=messages.append)
+    assert not messages
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "message"),
     [
         ({"filter.reward": "average"}, 'needs filter.reward = "ensemble"'),
         ({"filter.verify": 2}, "set filter.verify to 0"),
@@ -172,10 +174,10 @@ def test_it_is_said_before_the_start_when_logits_are_more_than_models(small: dic
         ({"filter.size": "unset", "filter.part": 9999}, "filter.part must be between 1 and the"),
     ],
 )
-def test_what_cannot_go_together_is_said(small: dict[str, Any], changes: dict[str, Any], words: str) -> None:
+def test_invalid_combinations_raise_with_advice(small: dict[str, Any], changes: dict[str, Any], message: str) -> None:
     from filfl.config.config import override
     from filfl.config.experiment import Experiment
 
     table = override(override({}, {**small, **LOGITS}), changes)
-    with pytest.raises(ConfigError, match=words):
+    with pytest.raises(ConfigError, match=message):
         quiet(Experiment(table).config({}))

@@ -1,4 +1,4 @@
-"""The reward of the real system: running sums, memory, and its rules."""
+"""Laws of the average reward: running sums, caching and the number of evaluations."""
 
 import math
 from collections.abc import Callable
@@ -19,7 +19,7 @@ subsets = st.lists(st.frozensets(st.integers(0, 5), min_size=1), min_size=1, max
 @given(subsets, st.integers(0, 1000), st.sampled_from([torch.float32, torch.float64]))
 def test_running_sums_equal_direct_means(asked: list[frozenset[int]], seed: int, dtype: torch.dtype) -> None:
     rng = np.random.default_rng(seed)
-    # Clients of wildly different size: subtracting a huge one must not take the digits of the others with it.
+    # The weights differ by many orders of magnitude: subtracting a large client must not cancel the small ones.
     scales = 10.0 ** rng.integers(-12, 13, size=6)
     weights = {k: torch.tensor(rng.normal(size=5) * scales[k], dtype=dtype) for k in range(6)}
     before = {k: w.clone() for k, w in weights.items()}
@@ -39,10 +39,10 @@ def test_running_sums_equal_direct_means(asked: list[frozenset[int]], seed: int,
         largest = max(float(weights[k].abs().max()) for k in subset)
         assert mean.dtype == dtype
         assert torch.allclose(mean.double(), direct, rtol=1e-6, atol=1e-7 * largest)
-    assert all(torch.equal(weights[k], before[k]) for k in weights), "the clients' weights were changed"
+    assert all(torch.equal(weights[k], before[k]) for k in weights), "the weights of the clients must not change"
 
 
-def test_a_huge_client_does_not_take_the_digits_of_the_others() -> None:
+def test_removing_a_huge_client_loses_no_precision() -> None:
     weights = {k: torch.full((2,), 3e-6) for k in range(5)} | {9: torch.full((2,), 1e12)}
     means: list[float] = []
     R = AverageReward(weights, lambda w: means.append(float(w[0])) or 1.0)
@@ -52,12 +52,12 @@ def test_a_huge_client_does_not_take_the_digits_of_the_others() -> None:
 
 
 @given(subsets, st.permutations(range(6)), st.integers(0, 1000), st.sampled_from([0, 3, 10]))
-def test_a_mean_does_not_depend_on_the_way_to_it(
+def test_a_mean_does_not_depend_on_the_order_of_evaluation(
     asked: list[frozenset[int]], order: list[int], seed: int, spread: int
 ) -> None:
     rng = np.random.default_rng(seed)
     scales = 10.0 ** rng.integers(-spread, spread + 1, size=6)
-    # In float64, where a mean has as many digits as its sum: float32 would hide what was lost on the way.
+    # In float64 a mean has as many digits as its sum. Rounding to float32 would hide lost digits.
     weights = {k: torch.tensor(rng.normal(size=7) * scales[k]) for k in range(6)}
 
     def means(sets: list[frozenset[int]]) -> dict[frozenset[int], bytes]:
@@ -68,25 +68,25 @@ def test_a_mean_does_not_depend_on_the_way_to_it(
             R(subset)
         return dict(zip(distinct, seen, strict=True))
 
-    other_way = sorted(asked, key=lambda subset: [order[k] for k in sorted(subset)])
-    assert means(asked) == means(other_way)
+    other_order = sorted(asked, key=lambda subset: [order[k] for k in sorted(subset)])
+    assert means(asked) == means(other_order)
 
 
 @given(st.integers(1, 9), st.integers(1, 20), st.integers(0, 1000), st.booleans())
-def test_looking_ahead_changes_no_decision_and_no_count(n: int, at_once: int, seed: int, by_chance: bool) -> None:
+def test_evaluating_ahead_changes_no_decision_and_no_count(n: int, at_once: int, seed: int, randomized: bool) -> None:
     rng = np.random.default_rng(seed)
     weights = {k: torch.tensor(rng.normal(size=3)) for k in range(n)}
-    together: list[int] = []
+    batch_sizes: list[int] = []
 
     def each(work: Callable[[int], Any], sets: list[int]) -> list[Any]:
-        together.append(len(sets))
+        batch_sizes.append(len(sets))
         return [work(members) for members in sets]
 
     def loss(w: torch.Tensor) -> float:
         return float(w.norm())
 
     def found(R: AverageReward) -> tuple[Filtering, int]:
-        filter = rgf if by_chance else dgf
+        filter = rgf if randomized else dgf
         return filter(list(weights), R, np.random.default_rng(seed)), R.evaluations
 
     plain = found(AverageReward(weights, loss))
@@ -94,20 +94,20 @@ def test_looking_ahead_changes_no_decision_and_no_count(n: int, at_once: int, se
     if n > 1 and at_once > 1:
         levels = max(1, int(np.log2((at_once + 2) / 2)))  # 2 sets for this step, 4 more for the next, 8 more, ...
         steps_at_a_time = -(-(n - 1) // levels)
-        assert sum(size > 1 for size in together) <= steps_at_a_time
+        assert sum(size > 1 for size in batch_sizes) <= steps_at_a_time
 
 
-def test_opt_evaluates_as_many_sets_at_a_time_as_it_may() -> None:
+def test_opt_evaluates_at_once_sets_in_parallel() -> None:
     weights = {k: torch.tensor([float(k)]) for k in range(5)}
-    together: list[int] = []
+    batch_sizes: list[int] = []
 
     def each(work: Callable[[int], Any], sets: list[int]) -> list[Any]:
-        together.append(len(sets))
+        batch_sizes.append(len(sets))
         return [work(members) for members in sets]
 
     R = AverageReward(weights, lambda w: float((w - 2.5).abs()), at_once=8, each=each)
     assert opt(list(weights), R) == opt(list(weights), AverageReward(weights, lambda w: float((w - 2.5).abs())))
-    assert together == [8, 8, 8, 7]
+    assert batch_sizes == [8, 8, 8, 7]
     assert R.evaluations == 31
 
 
@@ -123,7 +123,7 @@ class Counting(torch.Tensor):
 
 
 @pytest.mark.parametrize("keeps", [0.1, 0.5, 0.9])
-def test_a_greedy_step_costs_a_few_additions_however_many_clients(keeps: float) -> None:
+def test_a_greedy_step_costs_a_constant_number_of_additions(keeps: float) -> None:
     n = 60
     rng = np.random.default_rng(0)
     weights = {k: torch.tensor(rng.normal(size=2)).as_subclass(Counting) for k in range(n)}
@@ -132,7 +132,7 @@ def test_a_greedy_step_costs_a_few_additions_however_many_clients(keeps: float) 
     noisy = {}  # rewards that keep about this share of the clients
     dgf(list(weights), lambda S: (R(S), noisy.setdefault(S, len(S) * (keeps - 0.5) + rng.normal()))[1])
     assert R.evaluations == 2 * n - 1
-    assert Counting.additions < 6 * n, "summing every set anew takes about n^2 = 3600"
+    assert Counting.additions < 6 * n, "summing every set from scratch takes about n^2 = 3600"
 
 
 def constant(loss: float) -> AverageReward:
@@ -146,19 +146,19 @@ def test_reward_is_ten_minus_the_loss_cut_off_at_zero(loss: float, reward: float
     assert constant(loss)(frozenset({1})) == reward
 
 
-def test_the_empty_set_costs_nothing() -> None:
+def test_the_empty_set_needs_no_evaluation() -> None:
     R = constant(1.0)
     assert R(frozenset()) == 0.0
     assert R.evaluations == 0
 
 
-def test_the_empty_set_may_stand_for_the_current_model() -> None:
+def test_the_empty_set_can_be_the_global_model() -> None:
     R = AverageReward({1: torch.ones(2)}, lambda w: float(w.sum()), empty=torch.full((2,), 0.5))
     assert R(frozenset()) == 9.0 and R(frozenset({1})) == 8.0
     assert R.evaluations == 2
 
 
-def test_filters_on_the_real_reward_need_2n_minus_1_and_all_evaluations() -> None:
+def test_dgf_needs_2n_minus_1_evaluations_and_opt_needs_all() -> None:
     rng = np.random.default_rng(0)
     weights = {k: torch.tensor(rng.normal(size=3)) for k in range(9)}
     R = AverageReward(weights, lambda w: float(w.norm()))
@@ -168,7 +168,7 @@ def test_filters_on_the_real_reward_need_2n_minus_1_and_all_evaluations() -> Non
     assert R.evaluations == 2**9 - 1
 
 
-def test_no_torch_is_imported_by_the_filters() -> None:
+def test_filters_do_not_import_torch() -> None:
     import subprocess
     import sys
 

@@ -1,4 +1,4 @@
-"""From updates to the next global model. A new aggregation is one file here and one line below."""
+"""Aggregations: the next global model from the updates. To add one, add one file here and one line below."""
 
 from filfl.aggregation.base import Admitted, Aggregation, Memory
 from filfl.aggregation.by_examples import ByExamples

@@ -1,4 +1,4 @@
-"""What an aggregation is: the updates of A_t in, the next global model out."""
+"""The interface of an aggregation: it computes the next global model from the updates of A_t."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ Memory = Mapping[str, Tensor]
 """What an aggregation remembers from round to round, such as a momentum; empty at the start."""
 
 PIECE = 1 << 17
-"""Weights that are averaged at a time: their sums stay in the cache, however large the model is."""
+"""The number of weights that are averaged at a time, so that their sums stay in the cache."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Admitted:
 class Aggregation(Section, ABC):
     """(t, memory, w_t, updates) -> (memory, w_(t+1)).
 
-    The updates are ordered by client id, so that the sum is the same bit for bit whoever replied first. A client that
+    The updates are ordered by client id, so that the sum does not depend on the order of the replies. A client that
     was selected twice is listed twice.
     """
 

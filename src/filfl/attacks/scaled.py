@@ -13,7 +13,7 @@ class Scaled(AttackByShare):
     """Oversized updates: an attacking client sends w_t + factor (w - w_t)."""
 
     factor: Positive = 10.0
-    """How many times larger the update is. 1 is no attack, up to rounding; below 1 the update is too small."""
+    """The factor by which the update is enlarged. 1 leaves it unchanged, up to rounding; below 1 makes it smaller."""
 
     def sent(self, w: Tensor, w_t: Tensor) -> Tensor:
         return w_t + self.factor * (w - w_t)

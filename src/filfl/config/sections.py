@@ -52,7 +52,7 @@ class FilterOptions(Section):
     """h: filter at least every h rounds. 1 is every round."""
     cap: Count | None = None
     """n, the largest number of available clients that a filter round considers, at least selection.k. All of them
-    train. Unset is no limit."""
+    train. Unset means no limit."""
     when: Literal["algorithm-1", "figure-2"] = "algorithm-1"
     """When to filter. algorithm-1: if t mod h = 0 or S_t differs from S_(t-1). figure-2: if a client is available that
     was not available at the last filtering, or if h rounds have passed since then."""
@@ -164,7 +164,7 @@ class Training(Section):
     schedule: Literal["constant", "step", "inverse"] = "constant"
     """The step size of round t = 1, 2, ... constant: lr. step: lr * factor^floor(t / every). inverse: beta / t."""
     factor: Positive | None = None
-    """With schedule = "step": the step size is multiplied by this number every `every` rounds. 1 is no change."""
+    """With schedule = "step": the step size is multiplied by this number every `every` rounds. 1 keeps it constant."""
     every: Count | None = None
     """With schedule = "step": the number of rounds between two changes of the step size."""
     beta: Positive | None = None
@@ -227,4 +227,4 @@ class Execution(Section):
     """auto, cpu, cuda, cuda:1, ... auto is CUDA if there is a GPU."""
     memory: Positive | None = None
     """How many GB the trained weights of one round may take in memory; the rest is kept in a temporary file (in
-    TMPDIR). Unset is no limit. On the CPU only."""
+    TMPDIR). Unset means no limit. On the CPU only."""

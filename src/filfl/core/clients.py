@@ -34,7 +34,7 @@ class Failure:
 
     reason: str
     num_bytes: int = 0
-    """Size of what it sent nevertheless."""
+    """The size of its reply in bytes, if it sent one."""
     resent: bool = False
     """As in `LogitReply`."""
 

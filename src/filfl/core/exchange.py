@@ -49,7 +49,7 @@ class Exchange:
     ) -> tuple[dict[int, LogitReply], dict[int, Tensor], list[int]]:
         """Send w_t, let the clients train in parallel and keep their weights, and receive their logits on V.
 
-        Returns the replies that passed the guard, their decoded logits, and everybody that replied at all.
+        Returns the replies that passed the guard, their decoded logits, and all clients that replied.
         """
         with self.clock("train"):
             replies = self._clients.train_for_logits(self.t, ids, self.w_t, request)

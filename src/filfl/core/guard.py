@@ -57,7 +57,7 @@ def _each(replies: Mapping[int, Any], admit: Callable[[Any], Passed]) -> tuple[d
             admitted[k] = admit(reply)
         except Mismatch as reason:
             refused[k] = one_line(str(reason))
-        except Exception as error:  # whatever a client sends affects that client only
+        except Exception as error:  # an invalid reply affects only the client that sent it
             refused[k] = one_line(f"the reply cannot be read ({type(error).__name__}: {error})")
     return admitted, refused
 

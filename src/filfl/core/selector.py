@@ -22,7 +22,7 @@ from filfl.weights import Weights
 Latest = Mapping[int, Tensor]
 """One vector per client: its latest update, or its latest logits on V."""
 MAX_LISTED = 50
-"""Clients that an error message lists by id."""
+"""The largest number of client ids in an error message."""
 
 
 def whole_numbers(plugin: str, ids: Any) -> list[int]:
@@ -78,7 +78,7 @@ class Selector:
         self, pool: AnyIds, exchange: Exchange, latest: Latest, k: int | None = None, attempt: int = 0
     ) -> list[int]:
         """At most k (unset: K) of the pool, which is in ascending order. A pool of k or fewer is selected as a whole
-        (Remark 3). `attempt` counts the selections before in this round that ended with clients that failed."""
+        (Remark 3). `attempt` is the number of earlier selections in this round after which a client failed."""
         most = self.K if k is None else k
         ids = np.asarray(pool, dtype=np.int64).view()
         ids.flags.writeable = False  # it may be S_t itself

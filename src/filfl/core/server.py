@@ -17,12 +17,12 @@ from filfl.logits.messages import Recipients
 from filfl.weights import Layout, Weights
 
 MAX_LISTED = 10_000
-"""A record lists at most so many available clients; a million ids per round would be most of what a run writes."""
+"""The largest number of available clients that a record lists. A million ids per round would dominate the file."""
 
 
 @dataclass(frozen=True)
 class Past:
-    """What the schedule of filter rounds looks back on. S_0 is empty, so that the first round filters."""
+    """The past rounds, as far as the schedule needs them. S_0 is empty, so that the first round filters."""
 
     previous: Ids = field(default_factory=lambda: NO_IDS)
     """S_(t-1)."""
@@ -133,7 +133,7 @@ class Server:
     filter_round: FilterRound | None
     """None is federated learning without filtering."""
     cap: int | None
-    """n: the largest number of clients considered in a filtering; None is no limit."""
+    """n: the largest number of clients considered in a filtering; None means no limit."""
     selector: Selector
     """K, and how A_t is selected."""
     aggregation: Aggregation
@@ -152,7 +152,7 @@ class Record:
     round: int
     did_filter: bool
     available: list[int] | None
-    """S_t; None where it is everybody, or more than `MAX_LISTED`: the availability gives it again for (t, seed)."""
+    """S_t; None if it has all clients or more than `MAX_LISTED`. It can be computed again from (t, seed)."""
     num_available: int
     considered: list[int]
     """The clients that trained for a filtering, in the order in which the filter visits them."""

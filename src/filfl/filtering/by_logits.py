@@ -40,7 +40,7 @@ class _Round:
     updates: dict[int, Admitted] = field(default_factory=dict)
     """Uploaded weights that match the claimed logits."""
     mismatched: set[int] = field(default_factory=set)
-    """Clients that uploaded weights which do not match: what the filter decided by their claim is void."""
+    """Clients whose uploaded weights do not match. A filtering that used their claims is not valid."""
     checks: int = 0
     """Uploads that were evaluated on V."""
 

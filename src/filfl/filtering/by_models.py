@@ -93,7 +93,7 @@ class ByModels:
 def run_filter(
     filter: Filter, clients: Sequence[int], reward: CountedReward, seed: int, t: int
 ) -> tuple[Filtering, list[frozenset[int]]]:
-    """Algorithm 2, or another filter: what it decided; and as sets, what it kept and its runners-up."""
+    """Run Algorithm 2 or another filter. Returns its result, and the kept set and the runners-up as sets."""
     if not clients:
         return Filtering(kept=()), [frozenset()]
     filtering = filter(clients, reward, stream(seed, t, "filter"))
@@ -114,7 +114,7 @@ def checked_sets(filtering: Filtering, clients: Sequence[int]) -> list[frozenset
 def best_verified(
     sets: Sequence[frozenset[int]], clients: Sequence[int], reward: CountedReward, most: int
 ) -> frozenset[int]:
-    """The best by the true reward of the first `most` sets and of all clients; of equals, the first.
+    """The set with the highest true reward: one of the first `most` sets, or all clients. Ties go to the first.
 
     `sets` is the set that the filter kept, then its runners-up: all clients must be strictly better to replace it.
     """
@@ -126,7 +126,7 @@ def best_verified(
 def rewards_of(
     R: CountedReward, clients: Sequence[int], S_f: frozenset[int], A_t: Sequence[int], only_known: bool = False
 ) -> Rewards:
-    """The rewards of the record. `only_known`: where clients judge, only what was asked before, to send no message."""
+    """The rewards for the record. `only_known`: only rewards that are known already, so that no message is sent."""
 
     def of(subset: frozenset[int]) -> float | None:
         return R(subset) if subset and (not only_known or R.knows(subset)) else None

@@ -23,7 +23,7 @@ PIECE = 1 << 17
 """Entries that are added at a time: the intermediate results stay in the cache."""
 
 FEW = 1 << 23
-"""Where all vectors together have at most so many entries, their rounded copies are kept: 64 MB at most."""
+"""Rounded copies are kept if all vectors together have at most this many entries, which is 64 MB."""
 
 
 @dataclass(frozen=True, eq=False)

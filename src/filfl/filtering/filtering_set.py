@@ -101,7 +101,7 @@ class FilteringSet:
         return self.networks.each(run, weights)
 
     def outputs_or_failures(self, weights: Sequence[Weights], samples: Samples) -> list[Tensor | Failure]:
-        """As `outputs`, with a `Failure` for a model that raises: clients' weights can do anything."""
+        """As `outputs`, with a `Failure` for weights with which the model raises."""
 
         def run(each: Weights) -> Tensor | Failure:
             try:

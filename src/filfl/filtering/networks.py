@@ -11,13 +11,13 @@ import torch
 from filfl.weights import FlatModel
 
 MIN_WORK = 10_000_000
-"""Weights times samples of one evaluation; a smaller one takes less time than handing it to a thread."""
+"""Weights times samples of one evaluation. For less work, starting a thread takes longer than the evaluation."""
 MAX_BYTES = 1 << 29
-"""For the float64 sums of the candidates that are evaluated at a time."""
+"""The memory for the float64 sums of the candidates that are evaluated in parallel."""
 
 
 class Networks:
-    """Networks that can run side by side. Each evaluation uses one thread, so that its bits are always the same."""
+    """Networks that run in parallel. Each evaluation uses one thread, so that its result is always the same."""
 
     def __init__(self, net: FlatModel, build: Callable[[], FlatModel] | None = None, at_once: int = 1) -> None:
         """`build` makes a further network like `net`; it is needed where `at_once` is above 1."""
@@ -34,7 +34,7 @@ class Networks:
 
     @contextmanager
     def network(self) -> Iterator[FlatModel]:
-        """A network that nobody else uses meanwhile."""
+        """A network for exclusive use within the context."""
         net = self._free.get()
         try:
             yield net
@@ -52,19 +52,19 @@ class Networks:
         results: dict[int, Any] = {}
         waiting = iter(list(enumerate(several)))  # a list's iterator gives each item to one thread only
 
-        def take_turns() -> None:
+        def work_through() -> None:
             for i, item in waiting:
                 results[i] = work(item)
 
-        others = [self._pool.submit(take_turns) for _ in range(min(len(several), self.at_once) - 1)]
-        take_turns()  # this thread works too: handing over is the largest cost of small evaluations
+        others = [self._pool.submit(work_through) for _ in range(min(len(several), self.at_once) - 1)]
+        work_through()  # this thread works too: for small evaluations, switching threads is the largest cost
         for other in others:
             other.result()
         return [results[i] for i in range(len(several))]
 
 
 def how_many(net: FlatModel, samples: int, workers: int) -> int:
-    """How many candidates to evaluate at a time. The decisions do not depend on it."""
+    """The number of candidates to evaluate in parallel. It does not change the decisions."""
     if net.device.type != "cpu" or net.layout.num_floats * samples < MIN_WORK:
         return 1
     return min(workers, max(2, MAX_BYTES // (8 * net.layout.num_floats)))

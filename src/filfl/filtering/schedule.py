@@ -1,4 +1,4 @@
-"""When to filter: line 3 of Algorithm 1, or the caption of the paper's Figure 2, which says something else."""
+"""When to filter: by line 3 of Algorithm 1, or by the caption of Figure 2 of the paper, which differs from it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ WHEN: dict[str, Callable[[int, int, Ids, Past], bool]] = {"algorithm-1": algorit
 
 @dataclass(frozen=True)
 class Periodic:
-    """Filter at least every h rounds, by one of the two readings of the paper."""
+    """Filter at least every h rounds, by one of the two rules of the paper."""
 
     when: str
     h: int

@@ -61,7 +61,7 @@ class Handshake:
 
 
 class GridClients:
-    """Nodes as clients. Whatever a node sends affects that node only; other events are notes."""
+    """Nodes as clients. An invalid reply affects only its node. Events that concern no single client are notes."""
 
     def __init__(
         self,
@@ -261,7 +261,7 @@ class GridClients:
                 result[k] = read(k, reply)
             except Mismatch as reason:
                 result[k] = Failure(one_line(str(reason)), size_of(reply))
-            except Exception as error:  # whatever a node sends affects that node only
+            except Exception as error:  # an invalid reply affects only the node that sent it
                 unreadable = f"the reply cannot be read ({type(error).__name__}: {one_line(str(error))})"
                 result[k] = Failure(unreadable, size_of(reply))
         return result

@@ -13,7 +13,7 @@ from filfl.runs.files import write_atomic
 
 NODES = "nodes.json"
 UNKNOWN = "not seen"
-"""The name of a client whose number no node has."""
+"""The name of a client number without a node."""
 MAX_CLIENTS = 1_000_000
 """Partition ids from this number on are not accepted as client numbers."""
 
@@ -33,7 +33,7 @@ class NodeRegistry:
     key it has the same node id when it reconnects."""
 
     def __init__(self, path: Path | None = None) -> None:
-        """With a path, the registry is stored and survives the server."""
+        """With a path, the registry is stored in a file, so that a resumed server has it."""
         self._path = path
         self._by_node: dict[int, Node] = {}
         self._by_client: dict[int, Node] = {}
@@ -64,7 +64,7 @@ class NodeRegistry:
         self._put(Node(node_id, max(self._by_client, default=-1) + 1, name, num_examples))
 
     def add_as(self, client: int, node_id: int, connected: Sequence[int], name: str, num_examples: int = 0) -> bool:
-        """Give a node this number, unless another node has it that is connected."""
+        """Give a node this number, unless another connected node has it."""
         holder = self._by_client.get(client)
         if not 0 <= client < MAX_CLIENTS or (holder and holder.node_id != node_id and holder.node_id in connected):
             return False
@@ -86,11 +86,11 @@ class NodeRegistry:
     def registered(self) -> ClientTable:
         """The clients as listed in a run directory, without gaps."""
         numbers = range(max(self._by_client, default=-1) + 1)
-        nobody = Node(0, -1, UNKNOWN)
+        unknown = Node(0, -1, UNKNOWN)
         rows: Mapping[int, Node] = self._by_client
         return ClientTable(
-            np.array([rows.get(k, nobody).name for k in numbers], dtype=np.str_),
-            np.array([rows.get(k, nobody).num_examples for k in numbers], dtype=np.int64),
+            np.array([rows.get(k, unknown).name for k in numbers], dtype=np.str_),
+            np.array([rows.get(k, unknown).num_examples for k in numbers], dtype=np.int64),
             np.array(["" for _ in numbers], dtype=object),
         )
 

@@ -60,14 +60,14 @@ def to_gradient(arrays: ArrayRecord, layout: Layout) -> Tensor:
 
 
 def size_of(message: Message) -> int:
-    """Size of the arrays in a reply that may be malformed otherwise."""
+    """The size of the arrays in a reply, even if other parts of it are malformed."""
     with suppress(Exception):
         return sum(len(array.data) for arrays in message.content.array_records.values() for array in arrays.values())
     return 0
 
 
 def one(records: Mapping[str, Any], kind: str) -> Any:
-    """The only record of a kind in a reply, whatever its name."""
+    """The only record of a kind in a reply; its name does not matter."""
     if len(records) != 1:
         raise Mismatch(f"the reply has {len(records)} records of {kind} instead of one")
     return next(iter(records.values()))

@@ -40,7 +40,7 @@ class FederatedTest:
             self.result.evaluate_metrics_serverapp[0] = metrics
 
     def __call__(self, t: int, w: Weights) -> dict[str, Any]:
-        """What the record of round t says about the model w."""
+        """The test results of the model w, for the record of round t."""
         clients, sent = self._by_clients(t, w)
         server = self._evaluate_fn(t, self._clients.arrays(w)) if self._evaluate_fn else None
         if server is not None:

@@ -1,6 +1,6 @@
 """Whether uploaded weights match the logits that a client claimed before.
 
-The weights and the claim are compared sample by sample, with room for rounding, and then by their mean loss on V.
+The weights and the claim are compared sample by sample, with a tolerance for rounding, and then by mean loss on V.
 Rounding differences cancel out over many samples; a deliberate bias does not.
 """
 
@@ -13,16 +13,16 @@ ARITHMETIC = 0.01
 """Tolerance per output between two machines with the same weights, relative to the largest output of the sample, which
 counts as at least 1 and at most `MAX_MAGNITUDE`. Measured: see docs/logits.md."""
 MAX_MAGNITUDE = 50.0
-"""Larger outputs do not widen the tolerance: whoever uploads weights controls their size."""
+"""Larger outputs do not widen the tolerance, because the client that uploads the weights controls their size."""
 LOSS_TOLERANCE = 0.005
 """Tolerance of the mean loss on V, relative to the loss of the weights, which counts as at least 1. Measured: see
 docs/logits.md."""
 
 
 def logit_mismatch(claimed: EncodedLogits, outputs: Tensor, encoding: Encoding) -> str | None:
-    """Why weights with these outputs [m, ...] cannot be those behind the claimed logits; None where they can.
+    """Why weights with these outputs [m, ...] do not match the claimed logits; None if they match.
 
-    The claim must be the encoding of some outputs within the tolerance of these.
+    They match if the claim is the encoding of outputs within the tolerance of the given ones.
     """
     exact = as_rows(outputs)
     if not exact.isfinite().all():
@@ -54,7 +54,7 @@ def logit_mismatch(claimed: EncodedLogits, outputs: Tensor, encoding: Encoding) 
 
 
 def loss_mismatch(claimed: float, uploaded: float) -> str | None:
-    """Why a claim with this mean loss on V cannot be that of weights with the other loss; None where it can."""
+    """Why a claimed mean loss on V does not match the loss of the uploaded weights; None if it matches."""
     if abs(claimed - uploaded) <= LOSS_TOLERANCE * max(1.0, uploaded):
         return None
     return (

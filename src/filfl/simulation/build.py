@@ -48,7 +48,7 @@ class Parts:
     """The optimisation problem, where its optimum is known."""
 
     def test(self, t: int, w: Weights) -> dict[str, Any]:
-        """What the record of round t says about the model w."""
+        """The test results of the model w, for the record of round t."""
         test_loss, scores = score(self.net, w, self.test_set, self.loss, self.metrics)
         if self.problem:
             scores["distance"] = self.problem.distance(w.vector.cpu())

@@ -25,9 +25,9 @@ from filfl.weights import FlatModel
 Mode = Literal["auto", "serial", "vectorized", "processes"]
 
 SMALL = 300_000
-"""Models with at most so many weights are batched: most of the time of a step is spent on starting its kernels."""
+"""Models with at most this many weights are batched, because starting the kernels takes most of the time of a step."""
 LONG = 100
-"""Worker processes pay off for runs that train at least so many clients: they take some seconds to start."""
+"""Worker processes are used for runs that train at least this many clients, because they take seconds to start."""
 
 
 @contextmanager

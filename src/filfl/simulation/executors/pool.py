@@ -26,7 +26,7 @@ GRACE = 5.0
 
 
 class CannotRun(RunError):
-    """An executor that is not available here; the text says why."""
+    """Raised if an executor is not available; the message has the reason."""
 
 
 @dataclass(eq=False)
@@ -60,7 +60,7 @@ class Pool:
             raise
 
     def close(self) -> None:
-        """End the workers, whatever they are doing."""
+        """End the workers, even during a task."""
         for worker in self._workers:
             worker.process.kill()
         while self._workers:
@@ -166,7 +166,7 @@ class Pool:
             return worker.process.wait()
 
     def _give_up_one(self, reason: str) -> None:
-        """Do not start a worker again that cannot start: that would never end."""
+        """Use one worker less. Otherwise a worker that cannot start would be started again without end."""
         self._size -= 1
         if self._size == 0:
             raise CannotRun(reason)

@@ -1,7 +1,7 @@
 """Simulated clients in parallel worker processes.
 
 The workers run the serial executor, one client at a time with one thread: the results are the serial executor's, bit
-for bit, whatever the number of workers. Samples, weights and results are in shared memory; pipes carry plain values.
+for bit, for any number of workers. Samples, weights and results are in shared memory; pipes carry plain values.
 """
 
 import os

@@ -11,7 +11,7 @@ from filfl.weights import Layout, Weights
 
 
 class AttackingClients(Forwarding):
-    """Bad clients train, apply the attack to the weights that they send, and answer everything else honestly.
+    """Attacking clients train and apply the attack to the weights that they send. Their other replies are not changed.
 
     The attack changes the weights that SGD trains. BatchNorm statistics are sent as they are: with a negative variance
     a model computes nothing at all, which would give the attack away.
