@@ -86,7 +86,7 @@ class RunStore:
         saved = checkpoint.Checkpoint(t, state, self._records_bytes, self._records_hash.hexdigest())
         checkpoint.save(self.checkpoints, saved, self.fingerprint)
         for old in checkpoint.rounds_saved(self.checkpoints)[self.config.checkpoint.keep :]:
-            checkpoint.remove(self.checkpoints, old)
+            checkpoint.path_of(self.checkpoints, old).unlink(missing_ok=True)
 
     def finish(self, weights: Mapping[str, Tensor]) -> dict[str, Any]:
         """Write the final weights and then the summary, which marks the run as finished."""
@@ -195,7 +195,7 @@ def _prepare(store: RunStore, device: torch.device, resume: bool, say: Callable[
         store._count((directory / RECORDS).read_bytes())
     for t in checkpoint.rounds_saved(store.checkpoints):
         if found is None or t > found.t:
-            checkpoint.remove(store.checkpoints, t)
+            checkpoint.path_of(store.checkpoints, t).unlink(missing_ok=True)
 
 
 def _newest_usable(store: RunStore, device: torch.device, say: Callable[[str], None]) -> checkpoint.Checkpoint | None:
