@@ -37,14 +37,8 @@ from filfl.runs.client_table import ClientTable
 from filfl.runs.files import TEMPORARY, cannot_write, sha256, to_json, write_atomic
 from filfl.runs.summary import summarize
 
-CONFIG, CLIENTS, RECORDS, TIMES, MODEL, SUMMARY = (
-    "config.toml",
-    "clients.csv",
-    "rounds.jsonl",
-    "times.jsonl",
-    "model.safetensors",
-    "summary.json",
-)
+CONFIG, CLIENTS, RECORDS, TIMES = "config.toml", "clients.csv", "rounds.jsonl", "times.jsonl"
+MODEL, SUMMARY = "model.safetensors", "summary.json"
 
 
 @dataclass
@@ -68,15 +62,13 @@ class RunStore:
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Add the record of a round."""
-        line = to_json(record).encode() + b"\n"
-        self._write(self._records_file, line)
-        self._count(line)
+        self._count(self._write(self._records_file, record))
         self.records.append(dict(record))
 
     def append_times(self, t: int, seconds: Mapping[str, float]) -> None:
         """Add the seconds of a round per phase."""
         rounded = {phase: round(value, 6) for phase, value in seconds.items()}
-        self._write(self._times_file, to_json({"round": t, **rounded}).encode() + b"\n")
+        self._write(self._times_file, {"round": t, **rounded})
 
     def save(self, t: int, state: State) -> None:
         """Flush the records to the disk, write a checkpoint, then remove old checkpoints."""
@@ -110,11 +102,14 @@ class RunStore:
         write_atomic(self.directory / SUMMARY, (json.dumps(summary, indent=2, allow_nan=False) + "\n").encode())
         return summary
 
-    def _write(self, file: BinaryIO | None, line: bytes) -> None:
+    def _write(self, file: BinaryIO | None, value: Mapping[str, Any]) -> bytes:
+        """Write a line of JSON, and return it."""
         assert file is not None
+        line = to_json(value).encode() + b"\n"
         with _writing(self.directory):
             file.write(line)
             file.flush()
+        return line
 
     def _count(self, written: bytes) -> None:
         self._records_bytes += len(written)
@@ -186,22 +181,25 @@ def _prepare(store: RunStore, device: torch.device, resume: bool, say: Callable[
     store.clients.write(directory / CLIENTS)
     write_atomic(config_path, tomli_w.dumps(store.config.table()).encode())
     (directory / SUMMARY).unlink(missing_ok=True)
-    found = _newest_usable(store, device, say)
-    _truncate(directory / RECORDS, found.records_bytes if found else 0)
-    _keep_times(directory / TIMES, found.t if found else 0)
-    if found:
-        store.resumed = found.state
-        store.records = read_lines(directory / RECORDS)
-        store._count((directory / RECORDS).read_bytes())
+    records = _content(directory / RECORDS)
+    found = _newest_usable(store, records, device, say)
+    kept = records[: found.records_bytes] if found else b""
+    if kept != records:
+        write_atomic(directory / RECORDS, kept)
+    times = [line for line in read_times(directory / TIMES) if found and line["round"] <= found.t]
+    write_atomic(directory / TIMES, "".join(to_json(line) + "\n" for line in times).encode())
+    store.resumed = found.state if found else None
+    store.records = [json.loads(line) for line in kept.splitlines()]
+    store._count(kept)
     for t in checkpoint.rounds_saved(store.checkpoints):
         if found is None or t > found.t:
             checkpoint.path_of(store.checkpoints, t).unlink(missing_ok=True)
 
 
-def _newest_usable(store: RunStore, device: torch.device, say: Callable[[str], None]) -> checkpoint.Checkpoint | None:
+def _newest_usable(
+    store: RunStore, records: bytes, device: torch.device, say: Callable[[str], None]
+) -> checkpoint.Checkpoint | None:
     """The newest checkpoint that is undamaged, belongs to this run, and has its records in rounds.jsonl."""
-    path = store.directory / RECORDS
-    records = path.read_bytes() if path.exists() else b""
     rounds = checkpoint.rounds_saved(store.checkpoints)
     for t in rounds:
         try:
@@ -231,34 +229,18 @@ def _check_same_config(path: Path, config: Config) -> None:
             )
 
 
-def _truncate(path: Path, size: int) -> None:
-    """Truncate a file to its first `size` bytes."""
-    if path.exists() and path.stat().st_size != size:
-        write_atomic(path, path.read_bytes()[:size])
-
-
-def _keep_times(path: Path, until: int) -> None:
-    """Keep the times of the rounds up to `until`."""
-    kept = [to_json(times) + "\n" for times in read_times(path) if times["round"] <= until]
-    write_atomic(path, "".join(kept).encode())
-
-
-def read_lines(path: Path) -> list[Any]:
-    """The JSON values of a file with one per line."""
-    try:
-        return [json.loads(line) for line in path.read_bytes().splitlines()]
-    except OSError as error:
-        raise RunError(f"{path} cannot be read: {error.strerror}") from None
-    except ValueError:
-        raise RunError(f"{path} is damaged; run again with --resume to repair it") from None
+def _content(path: Path) -> bytes:
+    return path.read_bytes() if path.exists() else b""
 
 
 def read_times(path: Path) -> list[dict[str, float]]:
     """The valid lines of times.jsonl. A killed run may have left an incomplete line or none."""
     times = []
-    for line in path.read_bytes().splitlines() if path.exists() else []:
-        with contextlib.suppress(ValueError, KeyError, TypeError):
-            times.append({"round": json.loads(line)["round"], **json.loads(line)})
+    for line in _content(path).splitlines():
+        with contextlib.suppress(ValueError):
+            read = json.loads(line)
+            if isinstance(read, dict) and "round" in read and all(isinstance(v, int | float) for v in read.values()):
+                times.append(read)
     return times
 
 
