@@ -263,8 +263,6 @@ def samples_like(name: str, given: Pair, x: Array, y: Array) -> tuple[Array, Arr
 def as_inputs(name: str, values: ArrayLike) -> Array:
     """Convert samples to float32, bytes or small integers. `name` is for the errors."""
     array = _numbers(name, values)
-    if array.ndim == 0:
-        raise DataError(f"{name} must have one row per sample (got a single number)")
     if array.dtype.kind in "fb":
         array = array.astype(np.float32, copy=False)
         if bad := np.flatnonzero(~np.isfinite(array).all(axis=tuple(range(1, array.ndim)))).tolist():
@@ -277,8 +275,6 @@ def as_inputs(name: str, values: ArrayLike) -> Array:
 def as_targets(name: str, values: ArrayLike) -> Array:
     """Convert targets to int64 classes or float32. `name` is for the errors."""
     array = _numbers(name, values)
-    if array.ndim == 0:
-        raise DataError(f"{name} must have one target per sample (got a single number)")
     if array.dtype.kind == "f":
         array = array.astype(np.float32, copy=False)
         if not np.isfinite(array).all():
@@ -297,4 +293,6 @@ def _numbers(name: str, values: ArrayLike) -> Array:
         raise DataError(f"{name} cannot be converted to an array: {error}") from None
     if array.dtype.kind not in "buif":
         raise DataError(f"{name} must be numbers (got {array.dtype})")
+    if array.ndim == 0:
+        raise DataError(f"{name} must have one entry per sample (got a single number)")
     return array

@@ -83,11 +83,6 @@ class LeastSquares:
         return float(difference @ self.hessian @ difference) / 2
 
 
-def optimum(data: FederatedData, weight_decay: float) -> NDArray[np.float64]:
-    """w*, the argmin of F."""
-    return least_squares(data, weight_decay).optimum
-
-
 def least_squares(data: FederatedData, weight_decay: float) -> LeastSquares:
     """F for F_k(w) = mean of (x . w - y)^2 over k's training samples + weight_decay/2 ||w||^2.
 
