@@ -103,10 +103,7 @@ class Hub(Dataset):
             raise DataError("data.name = \"hub\" needs flwr-datasets: pip install 'filfl[hub]'") from None
         try:
             source = FederatedDataset(
-                dataset=self.dataset,
-                subset=self.subset,
-                partitioners={self.split: self._partitioner(seed)},
-                seed=seed,
+                dataset=self.dataset, subset=self.subset, partitioners={self.split: self._partitioner(seed)}, seed=seed
             )
             source.load_partition(0, self.split)
             total = source.partitioners[self.split].num_partitions

@@ -52,14 +52,9 @@ class Ridge(Dataset):
             w = w0 + self.heterogeneity * rng.normal(size=self.features)
             x.append(rng.normal(size=(self.samples, self.features)))
             y.append(x[-1] @ w + self.noise * rng.normal(size=self.samples))
+        arrays = np.concatenate(x), np.concatenate(y), np.repeat(np.arange(self.clients), self.samples)
         return FederatedData.from_arrays(
-            np.concatenate(x),
-            np.concatenate(y),
-            np.repeat(np.arange(self.clients), self.samples),
-            test=self.test,
-            filtering=self.filtering,
-            validation=self.validation,
-            seed=seed,
+            *arrays, test=self.test, filtering=self.filtering, validation=self.validation, seed=seed
         )
 
 

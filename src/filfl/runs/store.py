@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import filelock
 import safetensors.torch
@@ -47,12 +47,9 @@ class RunStore:
 
     directory: Path
     config: Config
-    clients: ClientTable
     fingerprint: str
     records: list[dict[str, Any]] = field(default_factory=list)
     resumed: State | None = None
-    _records_file: BinaryIO | None = None
-    _times_file: BinaryIO | None = None
     _records_bytes: int = 0
     _records_hash: Any = field(default_factory=hashlib.sha256)
 
@@ -62,19 +59,18 @@ class RunStore:
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Add the record of a round."""
-        self._count(self._write(self._records_file, record))
+        self._count(self._append_line(RECORDS, record))
         self.records.append(dict(record))
 
     def append_times(self, t: int, seconds: Mapping[str, float]) -> None:
         """Add the seconds of a round per phase."""
         rounded = {phase: round(value, 6) for phase, value in seconds.items()}
-        self._write(self._times_file, {"round": t, **rounded})
+        self._append_line(TIMES, {"round": t, **rounded})
 
     def save(self, t: int, state: State) -> None:
         """Flush the records to the disk, write a checkpoint, then remove old checkpoints."""
-        assert self._records_file is not None
-        with _writing(self.directory):
-            os.fsync(self._records_file.fileno())
+        with _writing(self.directory), (self.directory / RECORDS).open("ab") as file:
+            os.fsync(file.fileno())
         saved = checkpoint.Checkpoint(t, state, self._records_bytes, self._records_hash.hexdigest())
         checkpoint.save(self.checkpoints, saved, self.fingerprint)
         for old in checkpoint.rounds_saved(self.checkpoints)[self.config.checkpoint.keep :]:
@@ -102,13 +98,11 @@ class RunStore:
         write_atomic(self.directory / SUMMARY, (json.dumps(summary, indent=2, allow_nan=False) + "\n").encode())
         return summary
 
-    def _write(self, file: BinaryIO | None, value: Mapping[str, Any]) -> bytes:
-        """Write a line of JSON, and return it."""
-        assert file is not None
+    def _append_line(self, name: str, value: Mapping[str, Any]) -> bytes:
+        """Append a line of JSON to a file, and return the line."""
         line = to_json(value).encode() + b"\n"
-        with _writing(self.directory):
+        with _writing(self.directory), (self.directory / name).open("ab") as file:
             file.write(line)
-            file.flush()
         return line
 
     def _count(self, written: bytes) -> None:
@@ -141,11 +135,9 @@ def open_store(
     except OSError as error:
         raise RunError(f"{directory} cannot be locked: {error.strerror}") from None
     try:
-        store = RunStore(directory, config, clients, fingerprint)
-        _prepare(store, device, resume, say)
-        with (directory / RECORDS).open("ab") as records, (directory / TIMES).open("ab") as times:
-            store._records_file, store._times_file = records, times
-            yield store
+        store = RunStore(directory, config, fingerprint)
+        _prepare(store, clients, device, resume, say)
+        yield store
     finally:
         lock.release()
 
@@ -169,7 +161,9 @@ def finished(directory: Path, fingerprint: str) -> dict[str, Any] | None:
     return summary if undamaged else None
 
 
-def _prepare(store: RunStore, device: torch.device, resume: bool, say: Callable[[str], None]) -> None:
+def _prepare(
+    store: RunStore, clients: ClientTable, device: torch.device, resume: bool, say: Callable[[str], None]
+) -> None:
     directory = store.directory
     config_path = directory / CONFIG
     if config_path.exists():
@@ -178,14 +172,13 @@ def _prepare(store: RunStore, device: torch.device, resume: bool, say: Callable[
         _check_same_config(config_path, store.config)
     for leftover in [*directory.glob(TEMPORARY), *store.checkpoints.glob(TEMPORARY)]:
         leftover.unlink(missing_ok=True)
-    store.clients.write(directory / CLIENTS)
+    clients.write(directory / CLIENTS)
     write_atomic(config_path, tomli_w.dumps(store.config.table()).encode())
     (directory / SUMMARY).unlink(missing_ok=True)
     records = _content(directory / RECORDS)
     found = _newest_usable(store, records, device, say)
     kept = records[: found.records_bytes] if found else b""
-    if kept != records:
-        write_atomic(directory / RECORDS, kept)
+    write_atomic(directory / RECORDS, kept)
     times = [line for line in read_times(directory / TIMES) if found and line["round"] <= found.t]
     write_atomic(directory / TIMES, "".join(to_json(line) + "\n" for line in times).encode())
     store.resumed = found.state if found else None
