@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from filfl.data.cifar10 import Cifar10
-from filfl.data.cifar10_files import BATCHES, Cifar10Images, read_cifar10
+from filfl.data.cifar10 import BATCHES, Cifar10, read_cifar10
 from filfl.errors import DataError
 
 Written = dict[str, np.ndarray]
@@ -62,8 +61,8 @@ def write_npz(folder: Path, images: Written, **changes: Any) -> Path:
     return path
 
 
-def same(read: Cifar10Images, images: Written) -> bool:
-    pairs = zip([*read.train, *read.test], [images[name] for name in images], strict=True)
+def same(read: list[np.ndarray], images: Written) -> bool:
+    pairs = zip(read, images.values(), strict=True)
     return all(np.array_equal(mine, given) and mine.flags.c_contiguous for mine, given in pairs)
 
 
@@ -134,7 +133,7 @@ def test_pickles_are_parsed_once_and_then_read_from_the_cache(
 ) -> None:
     folder = write_pickles(tmp_path, images)
     read_cifar10(folder)
-    monkeypatch.setattr("filfl.data.cifar10_files.read_pickle", None)
+    monkeypatch.setattr("filfl.data.cifar10.read_pickle", None)
     assert same(read_cifar10(folder), images)
     os.utime(folder / "data_batch_3", ns=(1, 1))
     with pytest.raises(TypeError):

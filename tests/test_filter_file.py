@@ -71,5 +71,5 @@ def test_missing_and_invalid_files_are_refused(blobs: filfl.FederatedData, tmp_p
     with pytest.raises(DataError, match=r"cannot be read as an \.npz"):
         with_filter_file(blobs, str(tmp_path / "v.npz"))
     for config in ({"filter.data": "file"}, {"filter.path": "x.npz"}):
-        with pytest.raises(ConfigError, match="go together"):
+        with pytest.raises(ConfigError, match="belong together"):
             filfl.simulate(config, blobs)

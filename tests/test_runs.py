@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 
 import filfl
@@ -110,33 +111,32 @@ def test_a_run_killed_at_random_moments_resumes(small: dict[str, Any], tmp_path:
     assert files(tmp_path / "killed") == files(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("damage", ["truncated", "flip", "metadata", "foreign", "missing", "not json", "half a line"])
+@pytest.mark.parametrize("damage", ["truncated", "flip", "empty", "foreign", "renamed", "half a line"])
 def test_a_damaged_checkpoint_is_refused_and_the_previous_one_is_used(
     small: dict[str, Any], tmp_path: Path, damage: str
 ) -> None:
     config = {**small, "rounds": 6}
     filfl.simulate(config, out=tmp_path / "whole")
     interrupted(config, tmp_path / "run", 4)
-    tensors, metadata = (tmp_path / "run" / "checkpoints" / f"round-000004.{end}" for end in ("safetensors", "json"))
+    newest = checkpoint.path_of(tmp_path / "run" / "checkpoints", 4)
     if damage == "truncated":
-        tensors.write_bytes(tensors.read_bytes()[:-7])
+        newest.write_bytes(newest.read_bytes()[:-7])
     elif damage == "flip":
-        tensors.write_bytes(_flip(tensors.read_bytes(), 2000))
-    elif damage == "metadata":
-        metadata.write_bytes(metadata.read_bytes().replace(b'"round":4', b'"round":5'))
+        newest.write_bytes(_flip(newest.read_bytes(), 2000))
+    elif damage == "empty":
+        newest.write_bytes(b"")
     elif damage == "foreign":
         interrupted({**config, "seed": 9}, tmp_path / "other", 4)
-        for path in (tensors, metadata):
-            path.write_bytes((tmp_path / "other" / "checkpoints" / path.name).read_bytes())
-    elif damage == "missing":
-        tensors.unlink()
-    elif damage == "not json":
-        metadata.write_bytes(b"[1, 2")
+        newest.write_bytes(checkpoint.path_of(tmp_path / "other" / "checkpoints", 4).read_bytes())
+    elif damage == "renamed":
+        newest.write_bytes(checkpoint.path_of(newest.parent, 3).read_bytes())
     elif damage == "half a line":
         with (tmp_path / "run" / "rounds.jsonl").open("r+b") as file:
             file.truncate(file.seek(0, os.SEEK_END) - 20)
     _, (message,) = resume(config, tmp_path / "run")
-    reason = {"foreign": "belongs to another run", "missing": "cannot be read"}.get(damage, "changed or truncated")
+    reason = {"foreign": "belongs to another run", "renamed": "has round 3 instead of 4"}.get(
+        damage, "changed or truncated"
+    )
     assert message.startswith("checkpoint of round 4 refused: ") and reason in message
     assert files(tmp_path / "run") == files(tmp_path / "whole")
 
@@ -144,10 +144,10 @@ def test_a_damaged_checkpoint_is_refused_and_the_previous_one_is_used(
 def test_a_refused_checkpoint_is_removed(small: dict[str, Any], tmp_path: Path) -> None:
     config = {**small, "rounds": 6, "checkpoint.every": 2}
     interrupted(config, tmp_path / "run", 4)
-    newest = tmp_path / "run" / "checkpoints" / "round-000004.safetensors"
+    newest = checkpoint.path_of(tmp_path / "run" / "checkpoints", 4)
     newest.write_bytes(b"")
     interrupted(config, tmp_path / "run", 3)
-    assert not newest.exists() and not newest.with_suffix(".json").exists()
+    assert not newest.exists()
 
 
 def test_a_checkpoint_stores_the_complete_state(tmp_path: Path) -> None:
@@ -191,18 +191,20 @@ def test_a_checkpoint_with_invalid_values_is_refused_even_if_its_hash_is_right(
 ) -> None:
     state = State(Weights(torch.ones(2), torch.zeros(0, dtype=torch.int64)))
     checkpoint.save(tmp_path, checkpoint.Checkpoint(4, state, 0, ""), "run")
-    path = tmp_path / "round-000004.json"
-    metadata = {**json.loads(path.read_text()), **change}
-    del metadata["sha256"]
-    path.write_text(to_json({**metadata, "sha256": sha256(to_json(metadata).encode())}))
+    path = checkpoint.path_of(tmp_path, 4)
+    tensors = safetensors.torch.load(path.read_bytes()[checkpoint.HASH_LENGTH :])
+    values = {**json.loads(tensors["values"].numpy().tobytes()), **change}
+    tensors["values"] = torch.frombuffer(bytearray(to_json(values).encode()), dtype=torch.uint8)
+    content = safetensors.torch.save(tensors)
+    path.write_bytes(sha256(content).encode() + content)
     with pytest.raises(checkpoint.Refused):
         checkpoint.load(tmp_path, 4, "run", torch.device("cpu"))
 
 
 def test_other_files_among_the_checkpoints_are_ignored(small: dict[str, Any], tmp_path: Path) -> None:
     interrupted(small, tmp_path / "run", 2)
-    (tmp_path / "run" / "checkpoints" / "round-000009.json").mkdir()
-    (tmp_path / "run" / "checkpoints" / "round-\u00b2.json").write_text("{}")
+    (tmp_path / "run" / "checkpoints" / "round-000009.checkpoint").mkdir()
+    (tmp_path / "run" / "checkpoints" / "round-\u00b2.checkpoint").write_text("{}")
     result, messages = resume(small, tmp_path / "run")
     assert len(result.records) == 4 and not messages
 
@@ -224,7 +226,7 @@ def test_resuming_a_finished_run_repairs_its_clients_file(damage: Any, small: di
     content = path.read_bytes()
     damage(path)
     (tmp_path / "run" / "times.jsonl").write_bytes(b"\x00")
-    with pytest.raises(RunError, match=r"clients.csv (is damaged; run again with --resume|cannot be read)"):
+    with pytest.raises(RunError, match=r"clients.csv is (damaged|missing) .*; run again with --resume"):
         read_run(tmp_path / "run")
     result, messages = resume(small, tmp_path / "run")
     assert result.already_finished and not messages
@@ -262,7 +264,7 @@ def test_without_a_usable_checkpoint_the_run_starts_again_and_logs_it(small: dic
 
 def test_old_checkpoints_are_removed(small: dict[str, Any], tmp_path: Path) -> None:
     filfl.simulate({**small, "rounds": 6, "checkpoint.keep": 3}, out=tmp_path / "run")
-    kept = sorted(path.stem for path in (tmp_path / "run" / "checkpoints").glob("*.json"))
+    kept = sorted(path.stem for path in (tmp_path / "run" / "checkpoints").iterdir())
     assert kept == ["round-000004", "round-000005", "round-000006"]
 
 

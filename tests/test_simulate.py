@@ -498,11 +498,11 @@ def test_uint8_images_become_float32_in_the_batch() -> None:
 
 
 def test_numeric_targets_are_fitted_by_least_squares() -> None:
-    from filfl.data.ridge import Ridge, optimum
+    from filfl.data.ridge import Ridge, least_squares
 
     config = {"rounds": 30, "data.name": "ridge", "data.clients": 6, "data.heterogeneity": 0.0, "data.noise": 0.0}
     config |= {"model.name": "linear", "filter.name": "none", "selection.k": 6, "training.lr": 0.05}
     result = filfl.simulate(config)
     data = Ridge(clients=6, heterogeneity=0.0, noise=0.0).load(0)
     w = torch.cat([p.detach().flatten() for p in result.model.parameters()]).numpy()
-    assert np.allclose(w, optimum(data, 0.0), atol=0.02)
+    assert np.allclose(w, least_squares(data, 0.0).optimum, atol=0.02)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import filfl
-from filfl.data.ridge import Ridge, optimum
+from filfl.data.ridge import Ridge, least_squares
 from filfl.data.synthetic import Synthetic
 from filfl.errors import DataError
 
@@ -106,7 +106,7 @@ def objective(data: filfl.FederatedData, w: torch.Tensor, weight_decay: float) -
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1, 3.0])
 def test_the_gradient_is_zero_at_the_optimum_and_descent_converges_to_it(weight_decay: float) -> None:
     data = Ridge(clients=6, heterogeneity=2.0, noise=0.5).load(1)
-    w_star = torch.tensor(optimum(data, weight_decay), requires_grad=True)
+    w_star = torch.tensor(least_squares(data, weight_decay).optimum, requires_grad=True)
     (gradient,) = torch.autograd.grad(objective(data, w_star, weight_decay), w_star)
     assert gradient.abs().max() < 1e-10
     w = torch.zeros(10, dtype=torch.float64, requires_grad=True)
@@ -121,15 +121,15 @@ def test_the_optimum_weights_clients_equally() -> None:
     data = filfl.FederatedData.from_arrays(
         np.ones((4, 1)), np.array([0.0, 0.0, 0.0, 4.0]), [0, 0, 0, 1], test=([[1.0]], [0.0]), filtering=0, validation=0
     )
-    assert optimum(data, 0.0) == pytest.approx([2.0])
-    assert optimum(data, 2.0) == pytest.approx([1.0]), "2 (w - 2) + 2 w = 0"
+    assert least_squares(data, 0.0).optimum == pytest.approx([2.0])
+    assert least_squares(data, 2.0).optimum == pytest.approx([1.0]), "2 (w - 2) + 2 w = 0"
 
 
 def test_without_noise_and_heterogeneity_the_optimum_fits_everything() -> None:
     data = Ridge(heterogeneity=0.0, noise=0.0).load(0)
-    assert np.allclose(data.test_x @ optimum(data, 0.0), data.test_y, atol=1e-5)
+    assert np.allclose(data.test_x @ least_squares(data, 0.0).optimum, data.test_y, atol=1e-5)
     apart = Ridge(heterogeneity=1.0, noise=0.0).load(0)
-    assert not np.allclose(apart.test_x @ optimum(apart, 0.0), apart.test_y, atol=0.1)
+    assert not np.allclose(apart.test_x @ least_squares(apart, 0.0).optimum, apart.test_y, atol=0.1)
 
 
 def test_federated_rounds_converge_to_the_optimum() -> None:
@@ -150,7 +150,9 @@ def test_federated_rounds_converge_to_the_optimum() -> None:
         loss=torch.nn.functional.mse_loss,
     )
     (weight,) = result.model.parameters()
-    assert np.allclose(weight.detach().numpy()[0], optimum(data, 0.2), atol=1e-4), "this is gradient descent"
+    assert np.allclose(weight.detach().numpy()[0], least_squares(data, 0.2).optimum, atol=1e-4), (
+        "this is gradient descent"
+    )
 
 
 @pytest.mark.parametrize(
@@ -165,7 +167,7 @@ def test_federated_rounds_converge_to_the_optimum() -> None:
 )
 def test_data_without_a_single_optimum_is_refused(data: filfl.FederatedData, reason: str) -> None:
     with pytest.raises(DataError, match=reason):
-        optimum(data, 0.0)
+        least_squares(data, 0.0)
 
 
 def test_random_labels_need_classes() -> None:

@@ -8,6 +8,7 @@ separately, because they cannot be averaged.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
@@ -74,27 +75,18 @@ class Layout:
             found = ", ".join(sorted(str(d) for d in dtypes))
             raise PluginError(f"the model's floating-point weights must have the same dtype (got {found})")
 
-        def rank(value: Tensor) -> int:
-            return 2 if not value.is_floating_point() else int(not value.requires_grad)
-
         # Tied weights appear under several names, which share one range of the vector.
+        tensors = list({id(value): value for value in state.values()}.values())
+        trained = [value for value in tensors if value.requires_grad]
+        frozen = [value for value in tensors if value.is_floating_point() and not value.requires_grad]
+        integers = [value for value in tensors if not value.is_floating_point()]
         ranges: dict[int, tuple[int, int]] = {}
-        ends = [0, 0, 0]
-        for group in range(3):
-            ends[group] = ends[0] if group == 1 else 0
-            for value in state.values():
-                if rank(value) == group and id(value) not in ranges:
-                    ranges[id(value)] = (ends[group], ends[group] + value.numel())
-                    ends[group] += value.numel()
-        return cls(
-            entries=tuple(
-                Entry(name, tuple(value.shape), value.dtype, *ranges[id(value)]) for name, value in state.items()
-            ),
-            num_trained=ends[0],
-            num_floats=ends[1],
-            num_integers=ends[2],
-            dtype=dtypes.pop(),
-        )
+        for group in ([*trained, *frozen], integers):
+            ends = accumulate((value.numel() for value in group), initial=0)
+            ranges |= {id(value): limits for value, limits in zip(group, pairwise(ends), strict=True)}
+        num_trained, num_frozen, num_integers = (sum(v.numel() for v in group) for group in (trained, frozen, integers))
+        entries = [Entry(name, tuple(value.shape), value.dtype, *ranges[id(value)]) for name, value in state.items()]
+        return cls(tuple(entries), num_trained, num_trained + num_frozen, num_integers, dtypes.pop())
 
     @property
     def trained(self) -> list[Entry]:
@@ -152,9 +144,10 @@ class FlatModel:
         self.layout = Layout.of(module)
         self._weights = self.layout.empty(device)
         self._integer_buffers: list[tuple[Entry, Tensor]] = []
-        # Non-persistent buffers must not carry anything from one client to the next.
-        self._scratch = [(b, b.clone()) for b in module.buffers() if id(b) not in _ids(module)]
         state = module.state_dict(keep_vars=True)
+        persistent = {id(value) for value in state.values()}
+        # Non-persistent buffers must not carry anything from one client to the next.
+        self._scratch = [(b, b.clone()) for b in module.buffers() if id(b) not in persistent]
         for entry in self.layout.entries:
             tensor = state[entry.name]
             if entry.integer:
@@ -185,7 +178,3 @@ class FlatModel:
         for entry, buffer in self._integer_buffers:
             self._weights.integers[entry.start : entry.stop] = buffer.reshape(-1)
         return Weights(self._weights.vector.clone(), self._weights.integers.clone())
-
-
-def _ids(module: nn.Module) -> set[int]:
-    return {id(value) for value in module.state_dict(keep_vars=True).values()}

@@ -2,14 +2,14 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from filfl.config.schema import Count, Fraction, Positive, Section, Share
 from filfl.data.federated import FederatedData, Pair, floored
-from filfl.data.partition import PARTITIONS, client_ids_of
+from filfl.data.partition import PARTITIONS
 from filfl.rng import SETUP, stream
 
 if TYPE_CHECKING:
@@ -87,21 +87,15 @@ class Partitioned(Dataset):
     ) -> FederatedData:
         """Partition the samples in `order` over the clients, after a share `filtering` for the server."""
         server, private = np.split(order, [floored(self.filtering, len(order))])
-        options: dict[str, dict[str, Any]] = {
-            "dirichlet": {"alpha": self.alpha},
-            "shards": {"shards_each": self.shards},
-        }
-        parts = PARTITIONS[self.partition](
-            y[private],
-            self.clients,
-            self.min_size,
-            stream(seed, SETUP, "partition"),
-            **options.get(self.partition, {}),
-        )
+        options = {"dirichlet": (self.alpha,), "shards": (self.shards,)}.get(self.partition, ())
+        rng = stream(seed, SETUP, "partition")
+        parts = PARTITIONS[self.partition](y[private], self.clients, self.min_size, rng, *options)
+        owners = np.empty(len(private), dtype=np.int64)
+        owners[np.concatenate(parts)] = np.repeat(np.arange(self.clients), [len(part) for part in parts])
         return FederatedData.from_arrays(
             x[private],
             y[private],
-            client_ids_of(parts, len(private)),
+            owners,
             test=test,
             filtering=(x[server], y[server]),
             validation=self.validation,

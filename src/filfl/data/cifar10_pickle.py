@@ -55,7 +55,8 @@ class _DType:
 class _Array:
     """Replaces numpy.ndarray: bytes with a shape."""
 
-    values: NDArray[np.uint8] | None = None
+    def __init__(self, values: NDArray[np.uint8] | None = None) -> None:
+        self.values = values
 
     def __setstate__(self, state: tuple[object, tuple[int, ...], _DType, bool, bytes]) -> None:
         _, shape, dtype, column_major, content = state
@@ -68,28 +69,15 @@ def _bytes(content: bytes, dtype: _DType, shape: tuple[int, ...], order: Any) ->
     return np.frombuffer(content, dtype=np.uint8).reshape(shape, order="F" if order == "F" else "C")
 
 
-def _from_buffer(content: bytes, dtype: _DType, shape: tuple[int, ...], order: Any, *_: object) -> _Array:
-    array = _Array()
-    array.values = _bytes(content, dtype, shape, order)
-    return array
-
-
-def _reconstruct(*_: object) -> _Array:
-    return _Array()
-
-
-def _encode(text: str, encoding: str) -> bytes:
-    # Protocol 2 has no bytes: Python 3 writes them as latin1 text.
-    return text.encode("latin1")
-
-
 ALLOWED: dict[tuple[str, str], Any] = {
     ("numpy", "ndarray"): _Array,
     ("numpy", "dtype"): _DType,
-    ("_codecs", "encode"): _encode,
-    **{(f"numpy.{core}.multiarray", "_reconstruct"): _reconstruct for core in ("core", "_core")},
-    **{(f"numpy.{core}.numeric", "_frombuffer"): _from_buffer for core in ("core", "_core")},  # protocol 5
+    # Protocol 2 has no bytes: Python 3 writes them as latin1 text.
+    ("_codecs", "encode"): lambda text, encoding: text.encode("latin1"),
 }
+for core in ("numpy.core", "numpy._core"):
+    ALLOWED[f"{core}.multiarray", "_reconstruct"] = lambda *_: _Array()
+    ALLOWED[f"{core}.numeric", "_frombuffer"] = lambda *state: _Array(_bytes(*state[:4]))  # protocol 5
 """The names that a pickle may use, and what they are replaced by."""
 
 

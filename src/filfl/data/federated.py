@@ -93,21 +93,16 @@ class FederatedData:
 
     def _inconsistency(self) -> str | None:
         """The first inconsistency of the lengths, or None."""
-        lengths = {name: len(array) for name, array in self._arrays().items() if array.ndim}
-        groups = (
-            ("train_ends", "names", "noisy"),
-            ("x", "y"),
-            ("filter_x", "filter_y"),
-            ("test_x", "test_y", "test_clients"),
-        )
-        for group in groups:
-            if len({lengths.get(name) for name in group}) > 1:
-                return ", ".join(f"{name} has {lengths.get(name, 'no')}" for name in group) + " entries"
-        if lengths["offsets"] != lengths["train_ends"] + 1:
-            return f"offsets must have {lengths['train_ends'] + 1} entries (got {lengths['offsets']})"
-        covers_all = self.offsets[0] == 0 and self.offsets[-1] == lengths["x"]
+        lengths = {name: array.shape[0] if array.ndim else "no" for name, array in self._arrays().items()}
+        clients = ("train_ends", "names", "noisy")
+        for group in (clients, ("x", "y"), ("filter_x", "filter_y"), ("test_x", "test_y", "test_clients")):
+            if len({lengths[name] for name in group}) > 1:
+                return ", ".join(f"{name} has {lengths[name]}" for name in group) + " entries"
+        if lengths["offsets"] != self.num_clients + 1:
+            return f"offsets must have {self.num_clients + 1} entries (got {lengths['offsets']})"
+        covers_all = self.offsets[0] == 0 and self.offsets[-1] == len(self.x)
         if not covers_all or (self.offsets[:-1] > self.train_ends).any() or (self.train_ends > self.offsets[1:]).any():
-            return f"offsets and train_ends do not split the {lengths['x']} samples into clients"
+            return f"offsets and train_ends do not split the {len(self.x)} samples into clients"
         return None
 
     @classmethod
@@ -263,8 +258,6 @@ def samples_like(name: str, given: Pair, x: Array, y: Array) -> tuple[Array, Arr
 def as_inputs(name: str, values: ArrayLike) -> Array:
     """Convert samples to float32, bytes or small integers. `name` is for the errors."""
     array = _numbers(name, values)
-    if array.ndim == 0:
-        raise DataError(f"{name} must have one row per sample (got a single number)")
     if array.dtype.kind in "fb":
         array = array.astype(np.float32, copy=False)
         if bad := np.flatnonzero(~np.isfinite(array).all(axis=tuple(range(1, array.ndim)))).tolist():
@@ -277,8 +270,6 @@ def as_inputs(name: str, values: ArrayLike) -> Array:
 def as_targets(name: str, values: ArrayLike) -> Array:
     """Convert targets to int64 classes or float32. `name` is for the errors."""
     array = _numbers(name, values)
-    if array.ndim == 0:
-        raise DataError(f"{name} must have one target per sample (got a single number)")
     if array.dtype.kind == "f":
         array = array.astype(np.float32, copy=False)
         if not np.isfinite(array).all():
@@ -297,4 +288,6 @@ def _numbers(name: str, values: ArrayLike) -> Array:
         raise DataError(f"{name} cannot be converted to an array: {error}") from None
     if array.dtype.kind not in "buif":
         raise DataError(f"{name} must be numbers (got {array.dtype})")
+    if array.ndim == 0:
+        raise DataError(f"{name} must have one entry per sample (got a single number)")
     return array

@@ -49,7 +49,7 @@ class Femnist(Dataset):
         source = find_source(self.path, "femnist_leaf_writers.npz", EXPECTED)
         if source.is_dir():
             files = leaf_files(source)
-            raw = cached("leaf-images-2", files, lambda: _from_leaf(files))
+            raw = cached("leaf-images-3", files, lambda: _from_leaf(files))
         else:
             raw = read_npz(source, ("images", "labels", "writers", "split"), optional=("writer_names",))
         images, labels, writers, is_test, names = self._checked(raw, source)
@@ -80,9 +80,9 @@ class Femnist(Dataset):
             raise DataError(f"data.image must be [height, width] or [height, width, channels] (got {list(self.image)})")
         height, width, channels = (*self.image, 1)[:3]
         flat = height * width * channels
-        shapes = {(flat,), (height, width, channels)} | (
-            {(height, width), (1, height, width)} if channels == 1 else set()
-        )
+        shapes = [(flat,), (height, width, channels)]
+        if channels == 1:
+            shapes += [(height, width), (1, height, width)]
         if images.shape[1:] not in shapes:
             raise DataError(
                 f"{source}: images have shape {list(images.shape[1:])}, which does not match data.image = "
@@ -96,73 +96,64 @@ class Femnist(Dataset):
                     f"{source}: {name} must have one entry per image (got shape {list(raw[name].shape)} for "
                     f"{len(images)} images)"
                 )
-        labels = _integers(raw["labels"], f"{source}: labels")
-        if labels.min() < 0 or labels.max() >= self.classes:
-            where = int(np.flatnonzero((labels < 0) | (labels >= self.classes))[0])
-            raise DataError(
-                f"{source}: labels must be between 0 and {self.classes - 1} with data.classes = {self.classes} "
-                f"(got {labels[where]} in sample {where})"
-            )
-        split = _integers(raw["split"], f"{source}: split")
-        if set(np.unique(split)) != {0, 1}:
+        labels = _indices(raw["labels"], f"{source}: labels", self.classes, f" with data.classes = {self.classes}")
+        if set(np.unique(raw["split"]).tolist()) != {0, 1}:
             raise DataError(f"{source}: split must be 0 (train) or 1 (test), and both must occur")
         if "writer_names" in raw:
-            names, writers = raw["writer_names"].astype(np.str_), _integers(raw["writers"], f"{source}: writers")
-            if writers.min() < 0 or writers.max() >= len(names):
-                raise DataError(f"{source}: writers must be between 0 and {len(names) - 1}, indices into writer_names")
+            names = raw["writer_names"].astype(np.str_)
+            writers = _indices(raw["writers"], f"{source}: writers", len(names), ", indices into writer_names")
         else:
             found, writers = np.unique(raw["writers"], return_inverse=True)
             names = found.astype(np.str_)
         if images.dtype != np.uint8:
             images = _compact(images.reshape(len(images), -1).astype(np.float64))
         pixels = np.moveaxis(images.reshape(len(images), height, width, channels), -1, 1)
-        return np.ascontiguousarray(pixels), labels, writers, split == 1, names
+        return np.ascontiguousarray(pixels), labels, writers, raw["split"] == 1, names
 
 
-def _integers(values: NDArray[np.generic], what: str) -> NDArray[np.int64]:
+def _indices(values: NDArray[np.generic], what: str, below: int, meaning: str) -> NDArray[np.int64]:
+    """Check that the values are integers of at least 0 and below a bound."""
     if values.dtype.kind not in "biuf" or (values.dtype.kind == "f" and (values.astype(np.float64) % 1 != 0).any()):
         raise DataError(f"{what} must be integers (got {values.dtype})")
-    return values.astype(np.int64)
+    integers = values.astype(np.int64)
+    if len(wrong := np.flatnonzero((integers < 0) | (integers >= below))):
+        got = f"{integers[wrong[0]]} in sample {wrong[0]}"
+        raise DataError(f"{what} must be between 0 and {below - 1}{meaning} (got {got})")
+    return integers
 
 
 def _from_leaf(files: list[Path]) -> Arrays:
     """The arrays of the .npz format from LEAF's files, where x are rows of numbers and y are integers."""
-    pieces: list[NDArray[Any]] = []
-    labels, writers, split = [], [], []
+    images: list[NDArray[Any]] = []
+    columns = []
     names: dict[str, int] = {}
     for user in read_leaf(files):
         where = f"{user.file}: user {user.name}"
         writer = names.setdefault(user.name, len(names))
+        if not user.y:
+            continue
         try:
-            pixels = np.array(user.x, dtype=np.float64)
-            targets = np.array(user.y, dtype=np.float64)
+            pixels, labels = np.array(user.x, dtype=np.float64), np.array(user.y, dtype=np.float64)
         except (ValueError, TypeError):
             raise DataError(f"{where}: x must be rows of numbers, all of one length, and y must be numbers") from None
-        if not len(targets):
-            continue
-        if (
-            pixels.ndim != 2
-            or not pixels.shape[1]
-            or targets.ndim != 1
-            or not np.isfinite(pixels).all()
-            or (targets % 1).any()
-        ):
+        are_rows = pixels.ndim == 2 and pixels.shape[1] and np.isfinite(pixels).all()
+        if not are_rows or labels.ndim != 1 or (labels % 1).any():
             raise DataError(f"{where}: x must be rows of finite numbers, and y must be integers")
-        if pieces and pixels.shape[1] != pieces[0].shape[1]:
-            raise DataError(f"{where}: images have {pixels.shape[1]} pixels, those before have {pieces[0].shape[1]}")
-        pieces.append(_compact(pixels))
-        labels.append(targets.astype(np.int64))
-        writers.append(np.full(len(targets), writer))
-        split.append(np.full(len(targets), int(user.split == "test")))
-    if not pieces:
+        if images and pixels.shape[1] != images[0].shape[1]:
+            raise DataError(f"{where}: images have {pixels.shape[1]} pixels, those before have {images[0].shape[1]}")
+        images.append(_compact(pixels))
+        of_each = np.full((len(labels), 2), (writer, user.split == "test"))
+        columns.append(np.column_stack([labels.astype(np.int64), of_each]))
+    if not images:
         raise DataError(f"{files[0].parent.parent} has no samples")
-    if len({piece.dtype for piece in pieces}) > 1:  # bytes for some users, other numbers for others
-        pieces = [piece / np.float32(255) if piece.dtype == np.uint8 else piece for piece in pieces]
+    if len({piece.dtype for piece in images}) > 1:  # bytes for some users, other numbers for others
+        images = [piece / np.float32(255) if piece.dtype == np.uint8 else piece for piece in images]
+    labels, writers, split = np.concatenate(columns).T
     return {
-        "images": np.concatenate(pieces),
-        "labels": np.concatenate(labels),
-        "writers": np.concatenate(writers),
-        "split": np.concatenate(split),
+        "images": np.concatenate(images),
+        "labels": labels,
+        "writers": writers,
+        "split": split,
         "writer_names": np.array(list(names), dtype=np.str_),
     }
 

@@ -54,19 +54,17 @@ def save_arrays(directory: Path, arrays: Mapping[str, NDArray[Any]], values: Map
         raise DataError(f"{directory} already exists; choose another folder, or remove it")
     temporary = directory.with_name(f".{directory.name}.{os.getpid()}.filfl-tmp")
     try:
-        try:
-            temporary.mkdir(parents=True)
-            files = {name: _write(temporary / f"{name}.npy", array) for name, array in arrays.items()}
-            metadata = json.dumps({"format": FORMAT, **values, "arrays": files}, indent=2)
-            (temporary / METADATA).write_text(metadata + "\n", encoding="utf-8")
-            with contextlib.suppress(FileNotFoundError):
-                directory.rmdir()  # it is empty
-            temporary.rename(directory)
-        except BaseException:
-            shutil.rmtree(temporary, ignore_errors=True)
-            raise
+        temporary.mkdir(parents=True)
+        files = {name: _write(temporary / f"{name}.npy", array) for name, array in arrays.items()}
+        metadata = json.dumps({"format": FORMAT, **values, "arrays": files}, indent=2)
+        (temporary / METADATA).write_text(metadata + "\n", encoding="utf-8")
+        with contextlib.suppress(FileNotFoundError):
+            directory.rmdir()  # it is empty
+        temporary.rename(directory)
     except OSError as error:
         raise DataError(f"{directory} cannot be written: {error.strerror}") from None
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def open_arrays(directory: Path, names: Iterable[str]) -> tuple[dict[str, Mapped], dict[str, Any]]:

@@ -5,19 +5,30 @@ The datasets of the paper: `flwrlabs/femnist` by `writer_id`, `flwrlabs/shakespe
 """
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from filfl.config.schema import Count, Share, show
 from filfl.data.base import Dataset
-from filfl.data.characters import ALPHABET, WINDOW
-from filfl.data.federated import FederatedData
-from filfl.data.hub_columns import Labels, Table, find_column, inputs, owners_of, split_by_position
+from filfl.data.characters import ALPHABET, WINDOW, encode, warn_unknown
+from filfl.data.federated import FederatedData, floored
 from filfl.data.sources import draw_clients, not_in_test
 from filfl.errors import ConfigError, DataError
+
+
+class Table(Protocol):
+    """The part of the interface of `datasets.Dataset` that is used here."""
+
+    @property
+    def column_names(self) -> Sequence[str]: ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, column: str, /) -> Iterable[Any]: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,17 +73,18 @@ class Hub(Dataset):
     def federated(self, partitions: Sequence[Table], test: Table | None, seed: int) -> FederatedData:
         """Convert tables of a Hugging Face dataset, one per client, to federated data."""
         columns = list(partitions[0].column_names)
-        x_column = find_column("x", self.x, ("image", "img", "x", "features"), columns)
-        y_column = find_column("y", self.y, ("label", "labels", "character", "y", "target"), columns)
-        labels = Labels.of([*partitions, *([test] if test is not None else [])], y_column)
-        x, y, owners = inputs(partitions, x_column), labels.encode(*partitions), owners_of(partitions, self.by)
+        x_column = _find_column("x", self.x, ("image", "img", "x", "features"), columns)
+        y_column = _find_column("y", self.y, ("label", "labels", "character", "y", "target"), columns)
+        tables = [*partitions, *([test] if test is not None else [])]
+        x, (y, classes), owners = _inputs(tables, x_column), _targets(tables, y_column), _owners(partitions, self.by)
         tested: Any = self.test
         if test is not None:
-            tested = (inputs([test], x_column), labels.encode(test))
+            tested = (x[len(owners) :], y[len(owners) :])
             if self.by and self.by in test.column_names:
-                tested = (*tested, owners_of([test], self.by))
+                tested = (*tested, _owners([test], self.by))
+            x, y = x[: len(owners)], y[: len(owners)]
         elif x.dtype == np.int8:  # windows of text overlap: the last ones of every client are its test samples
-            train, last = split_by_position([len(table) for table in partitions], self.test, gap=WINDOW)
+            train, last = _split_by_position([len(table) for table in partitions], self.test, gap=WINDOW)
             tested = (x[last], y[last], owners[last])
             x, y, owners = x[train], y[train], owners[train]
         if test is not None or x.dtype == np.int8:
@@ -81,7 +93,7 @@ class Hub(Dataset):
         data = FederatedData.from_arrays(
             x, y, owners, test=tested, filtering=self.filtering, validation=self.validation, seed=seed
         )
-        return replace(data, classes=len(ALPHABET)) if labels.texts == () else data
+        return replace(data, classes=classes) if classes else data
 
     def _load(self, seed: int) -> tuple[list[Table], Table | None]:
         """The tables of the clients and the test table, from flwr-datasets."""
@@ -91,10 +103,7 @@ class Hub(Dataset):
             raise DataError("data.name = \"hub\" needs flwr-datasets: pip install 'filfl[hub]'") from None
         try:
             source = FederatedDataset(
-                dataset=self.dataset,
-                subset=self.subset,
-                partitioners={self.split: self._partitioner(seed)},
-                seed=seed,
+                dataset=self.dataset, subset=self.subset, partitioners={self.split: self._partitioner(seed)}, seed=seed
             )
             source.load_partition(0, self.split)
             total = source.partitioners[self.split].num_partitions
@@ -139,3 +148,76 @@ def _arguments(pairs: Sequence[str]) -> dict[str, Any]:
         except ValueError:
             arguments[key.strip()] = value.strip()
     return arguments
+
+
+def _find_column(option: str, given: str | None, usual: Sequence[str], columns: Sequence[str]) -> str:
+    """The column named by an option, or the first of the usual ones that exists."""
+    if given is not None and given not in columns:
+        raise ConfigError(f"data.{option} must be one of {', '.join(columns)} (got {given})")
+    found = given or next((name for name in usual if name in columns), None)
+    if found is None:
+        raise ConfigError(
+            f"data.{option} is not set and no column is named {', '.join(usual)}; set it to one of {', '.join(columns)}"
+        )
+    return found
+
+
+def _inputs(tables: Sequence[Table], column: str) -> NDArray[Any]:
+    """The inputs of tables: images with channels first, windows of characters, or numbers."""
+    values = [value for table in tables for value in table[column]]
+    if not values:
+        raise DataError(f"column {column} is empty")
+    if isinstance(values[0], str):
+        for i, text in enumerate(values):
+            if len(text) != WINDOW:
+                raise DataError(
+                    f"column {column}: strings must have {WINDOW} characters (got {len(text)} in sample {i})"
+                )
+        return _encoded(values, column).reshape(-1, WINDOW)
+    try:
+        stacked = np.stack([np.asarray(value) for value in values])
+    except ValueError:
+        raise DataError(f"column {column}: the samples must have the same shape") from None
+    if stacked.dtype.kind not in "buif":
+        raise DataError(f"column {column} must have images, numbers or strings (got {type(values[0]).__name__})")
+    if stacked.ndim == 3 and stacked.dtype == np.uint8:
+        return stacked[:, None]
+    if stacked.ndim == 4 and stacked.shape[-1] in (1, 3, 4):
+        return np.ascontiguousarray(np.moveaxis(stacked, -1, 1))
+    return stacked
+
+
+def _targets(tables: Sequence[Table], column: str) -> tuple[NDArray[Any], int]:
+    """The targets of tables, and the number of classes if it does not depend on the samples, else 0.
+
+    Single characters have LEAF's codes. Other strings are numbered in alphabetical order.
+    """
+    values = [value for table in tables for value in table[column]]
+    if not all(isinstance(value, str) for value in values):
+        return np.asarray(values), 0
+    if all(len(value) == 1 for value in values):
+        return _encoded(values, column), len(ALPHABET)
+    return np.unique(values, return_inverse=True)[1], 0
+
+
+def _encoded(texts: Sequence[str], column: str) -> NDArray[np.int8]:
+    codes, unknown = encode("".join(texts))
+    warn_unknown(f"column {column}", unknown)
+    return codes
+
+
+def _owners(tables: Sequence[Table], by: str | None) -> NDArray[Any]:
+    """The client of each sample: the value of a column, or the index of its table."""
+    if by is None:
+        return np.repeat(np.arange(len(tables)), [len(table) for table in tables])
+    return np.array([str(value) for table in tables for value in table[by]])
+
+
+def _split_by_position(sizes: Sequence[int], share: float, gap: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Masks of the training rows and of the last `share` of each table, for concatenated tables of these sizes.
+
+    The `gap` rows between them are in neither: their windows share text with both.
+    """
+    from_end = np.repeat(np.cumsum(sizes), sizes) - np.arange(sum(sizes))
+    tested = np.repeat([floored(share, size) for size in sizes], sizes)
+    return (tested == 0) | (from_end > tested + gap), from_end <= tested

@@ -3,7 +3,7 @@
 Every sample goes to exactly one client, and every client gets at least `min_size` samples.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,14 +64,6 @@ def _check_total(total: int, clients: int, min_size: int) -> None:
             f"data.clients: {clients} clients cannot have data.min_size = {min_size} samples each, "
             f"since there are {total} samples; at most {total // min_size} clients can"
         )
-
-
-def client_ids_of(parts: Sequence[Indices], total: int) -> Indices:
-    """Convert a partition (sample indices per client) to the client of each of the `total` samples."""
-    owners = np.full(total, -1, dtype=np.int64)
-    for k, part in enumerate(parts):
-        owners[part] = k
-    return owners
 
 
 PARTITIONS: dict[str, Callable[..., list[Indices]]] = {"iid": iid, "dirichlet": dirichlet, "shards": shards}

@@ -52,14 +52,9 @@ class Ridge(Dataset):
             w = w0 + self.heterogeneity * rng.normal(size=self.features)
             x.append(rng.normal(size=(self.samples, self.features)))
             y.append(x[-1] @ w + self.noise * rng.normal(size=self.samples))
+        arrays = np.concatenate(x), np.concatenate(y), np.repeat(np.arange(self.clients), self.samples)
         return FederatedData.from_arrays(
-            np.concatenate(x),
-            np.concatenate(y),
-            np.repeat(np.arange(self.clients), self.samples),
-            test=self.test,
-            filtering=self.filtering,
-            validation=self.validation,
-            seed=seed,
+            *arrays, test=self.test, filtering=self.filtering, validation=self.validation, seed=seed
         )
 
 
@@ -81,11 +76,6 @@ class LeastSquares:
         """F(w) - F(w*)"""
         difference = np.asarray(w, dtype=np.float64) - self.optimum
         return float(difference @ self.hessian @ difference) / 2
-
-
-def optimum(data: FederatedData, weight_decay: float) -> NDArray[np.float64]:
-    """w*, the argmin of F."""
-    return least_squares(data, weight_decay).optimum
 
 
 def least_squares(data: FederatedData, weight_decay: float) -> LeastSquares:

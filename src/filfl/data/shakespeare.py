@@ -1,17 +1,30 @@
 """Shakespeare's roles as clients: predict the next character of their speeches."""
 
+import gzip
+import json
+import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from filfl.config.schema import Count, Share
 from filfl.data.base import Dataset
-from filfl.data.cache import cached
-from filfl.data.characters import ALPHABET, WINDOW, Rows, read_disjoint_windows
-from filfl.data.federated import FederatedData
-from filfl.data.leaf import leaf_files
-from filfl.data.roles import Role, leaf_roles, parse_leaf, parse_speeches, speech_roles
+from filfl.data.cache import Arrays, cached
+from filfl.data.characters import (
+    ALPHABET,
+    WINDOW,
+    Rows,
+    disjoint_windows,
+    encode,
+    read_disjoint_windows,
+    sliding_windows,
+    warn_unknown,
+)
+from filfl.data.federated import FederatedData, floored
+from filfl.data.leaf import LeafUser, leaf_files, read_leaf
 from filfl.data.sources import draw_clients, find_source, not_in_test, warn_count
 from filfl.errors import DataError
 
@@ -20,6 +33,23 @@ FILE = "shakespeare_roles.jsonl.gz"
 """The file in the folder FILFL_DATA that is read if data.path is unset."""
 FILTERING_TEXT = Path(__file__).with_name("filtering_text.txt")
 """The text of the server's filtering windows if data.text is unset."""
+
+
+@dataclass(frozen=True)
+class Role:
+    """One client: its windows with their labels, in the order of the text."""
+
+    name: str
+    train: Rows
+    test: Rows
+
+    def at_most(self, most: int) -> "Role":
+        """The first `most` training windows and the same fraction of the test windows, rounded up."""
+        if not len(self.train):
+            return replace(self, test=self.test[:most])
+        train = self.train[:most]
+        num_test = -(-len(self.test) * len(train) // len(self.train))
+        return replace(self, train=train, test=self.test[:num_test])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +79,7 @@ class Shakespeare(Dataset):
 
     def read(self, seed: int) -> FederatedData:
         source = find_source(self.path, FILE, EXPECTED)
-        roles = self._from_leaf(source) if source.is_dir() else self._from_speeches(source)
+        roles = self._roles(source)
         clients = [role for role in roles if len(role.train)]
         without = [role for role in roles if not len(role.train)]
         if not clients:
@@ -58,7 +88,9 @@ class Shakespeare(Dataset):
         server = read_disjoint_windows(Path(self.text).expanduser() if self.text else FILTERING_TEXT, "data.text")
         if self.clients is not None:
             clients, without = [clients[k] for k in draw_clients(len(clients), self.clients, seed)], []
-        kept = [role.at_most(self.most) for role in (*clients, *without)]
+        kept = [*clients, *without]
+        if self.most is not None:
+            kept = [role.at_most(self.most) for role in kept]
         train, owners = _joined([role.train for role in kept])
         test, test_owners = _joined([role.test for role in kept])
         own = not_in_test(train[:, :WINDOW], test[:, :WINDOW], source.name)
@@ -75,15 +107,107 @@ class Shakespeare(Dataset):
         )
         return replace(data, classes=len(ALPHABET), names=np.array([kept[k].name for k in np.unique(owners)]))
 
-    def _from_leaf(self, folder: Path) -> list[Role]:
-        files = leaf_files(folder)
-        return leaf_roles(folder, cached("shakespeare-leaf-1", files, lambda: parse_leaf(files)))
+    def _roles(self, source: Path) -> list[Role]:
+        """The roles of a LEAF folder, of which some may have test windows only, or of a file of speeches."""
+        if source.is_dir():
+            files = leaf_files(source)
+            arrays = cached("shakespeare-leaf-2", files, lambda: parse_leaf(files))
+        else:
+            arrays = cached("shakespeare-speeches-2", [source], lambda: parse_speeches(source))
+        warn_count(source, "roles without text, left out", int(arrays["empty"].item()))
+        warn_unknown(source, int(arrays["unknown"].item()))
+        names = arrays["names"].tolist()
+        parts = np.split(arrays["codes"].astype(np.int8, copy=False), np.cumsum(arrays["sizes"]))[:-1]
+        if source.is_dir():
+            windows = map(disjoint_windows, parts)
+            return [Role(name, *pair) for name, *pair in zip(names, windows, windows, strict=True)]
+        roles = []
+        for name, codes in zip(names, parts, strict=True):
+            # The text is split before windows are cut, so that no window has characters of both parts.
+            training, testing = np.split(codes, [len(codes) - floored(self.test, len(codes))])
+            if len(codes) >= self.min_chars and len(training) > WINDOW:
+                roles.append(Role(name, sliding_windows(training), sliding_windows(testing)))
+        reason = f"fewer than data.min_chars = {self.min_chars} characters, or too few for a training window"
+        if not roles:
+            raise DataError(f"{source}: every role has {reason}; lower data.min_chars or data.test")
+        warn_count(source, f"roles with {reason}, left out", len(names) - len(roles))
+        return roles
 
-    def _from_speeches(self, path: Path) -> list[Role]:
-        arrays = cached("shakespeare-speeches-1", [path], lambda: parse_speeches(path))
-        return speech_roles(path, arrays, self.min_chars, self.test)
+
+def parse_speeches(path: Path) -> Arrays:
+    """One part per role: its speeches, joined by newlines.
+
+    A line of the file is one speech: `{"play": ..., "role": ..., "n": ..., "text": ...}`. The file may be gzipped.
+    """
+    speeches: dict[tuple[str, str], list[str]] = {}
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    play, role, text = _speech(line, f"{path}, line {number}")
+                    speeches.setdefault((play, role), []).append(text)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f"{path} is damaged or truncated ({error}); copy it again") from None
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from None
+    if not speeches:
+        raise DataError(f"{path} has no speeches; set data.path to a file of JSON lines, or to LEAF's folder")
+    spoken = {role: "\n".join(texts) for role, texts in speeches.items() if "".join(texts).strip()}
+    if not spoken:
+        raise DataError(f"{path}: none of its {len(speeches)} roles has any text")
+    codes, unknown = encode("".join(spoken.values()))
+    return {
+        "names": np.array([f"{play}: {role}" for play, role in spoken]),
+        "codes": codes,
+        "sizes": np.array([len(text) for text in spoken.values()]),
+        "unknown": np.array(unknown),
+        "empty": np.array(len(speeches) - len(spoken)),
+    }
 
 
-def _joined(parts: list[Rows]) -> tuple[Rows, np.ndarray[tuple[int], np.dtype[np.int64]]]:
+def _speech(line: bytes, where: str) -> list[Any]:
+    """The play, the role and the text of a line."""
+    try:
+        speech = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{where} is not valid JSON: {error}") from None
+    values = [speech.get(key) for key in ("play", "role", "text")] if isinstance(speech, dict) else [None]
+    if not all(isinstance(value, str) for value in values):
+        raise DataError(f"{where} is not a speech: play, role and text must be strings")
+    return values
+
+
+def parse_leaf(files: list[Path]) -> Arrays:
+    """Two parts per user of LEAF's files: the characters of its training windows and of its test windows."""
+    users: dict[str, dict[str, list[NDArray[np.int8]]]] = {}
+    total = 0
+    for user in read_leaf(files):
+        codes, unknown = _encode_windows(user)
+        total += unknown
+        users.setdefault(user.name, {"train": [], "test": []})[user.split].append(codes)
+    sizes = {name: [sum(map(len, pieces)) for pieces in parts.values()] for name, parts in users.items()}
+    names = [name for name in users if any(sizes[name])]
+    pieces = [piece for parts in users.values() for pieces in parts.values() for piece in pieces]
+    return {
+        "names": np.array(names, dtype=np.str_),
+        "codes": np.concatenate([np.empty(0, dtype=np.int8), *pieces]),
+        "sizes": np.array([sizes[name] for name in names], dtype=np.int64),
+        "unknown": np.array(total),
+        "empty": np.array(len(users) - len(names)),
+    }
+
+
+def _encode_windows(user: LeafUser) -> tuple[NDArray[np.int8], int]:
+    for number, (x, y) in enumerate(zip(user.x, user.y, strict=True)):
+        where = f"{user.file}: user {user.name}, sample {number}"
+        if not isinstance(x, str) or len(x) != WINDOW:
+            found = f"{len(x)} characters" if isinstance(x, str) else type(x).__name__
+            raise DataError(f"{where}: x must be a string of {WINDOW} characters (got {found})")
+        if not isinstance(y, str) or len(y) != 1:
+            raise DataError(f"{where}: y must be a string of one character (got {y!r:.40})")
+    return encode("".join(x + y for x, y in zip(user.x, user.y, strict=True)))
+
+
+def _joined(parts: list[Rows]) -> tuple[Rows, NDArray[np.int64]]:
     """The rows of all roles, and the role of each row."""
     return np.concatenate(parts), np.repeat(np.arange(len(parts)), [len(part) for part in parts])

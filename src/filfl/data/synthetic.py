@@ -45,15 +45,10 @@ class Synthetic(Dataset):
     """The share of each client's samples outside the test set that it validates on; 0 is none."""
 
     def read(self, seed: int) -> FederatedData:
-        parts = [self._samples(seed, k) for k in range(self.clients)]
+        x, y = zip(*(self._samples(seed, k) for k in range(self.clients)), strict=True)
+        arrays = np.concatenate(x), np.concatenate(y), np.repeat(np.arange(self.clients), [len(part) for part in y])
         data = FederatedData.from_arrays(
-            np.concatenate([x for x, _ in parts]),
-            np.concatenate([y for _, y in parts]),
-            np.repeat(np.arange(self.clients), [len(y) for _, y in parts]),
-            test=self.test,
-            filtering=self.filtering,
-            validation=self.validation,
-            seed=seed,
+            *arrays, test=self.test, filtering=self.filtering, validation=self.validation, seed=seed
         )
         # The number of outputs must not depend on whether the last class occurs.
         return replace(data, classes=self.classes)

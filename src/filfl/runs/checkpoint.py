@@ -1,14 +1,12 @@
-"""Checkpoints: a safetensors file with the tensors, and a JSON file with the metadata and the hashes of both.
+"""Checkpoints: one safetensors file per round with the state, preceded by the hash of its content.
 
-The JSON file is written last, so a checkpoint without it is incomplete and ignored. A checkpoint that was truncated,
-changed or written by another run is refused with the reason.
+A checkpoint that was truncated, changed or written by another run is refused with the reason.
 """
 
 import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import safetensors.torch
@@ -21,7 +19,8 @@ from filfl.logits.messages import Recipients
 from filfl.runs.files import sha256, to_json, write_atomic
 from filfl.weights import Weights
 
-FORMAT = 2
+FORMAT = 3
+HASH_LENGTH = 64
 
 
 class Refused(Exception):
@@ -38,92 +37,73 @@ class Checkpoint:
     records_sha256: str
 
 
+def path_of(folder: Path, t: int) -> Path:
+    return folder / f"round-{t:06d}.checkpoint"
+
+
 def save(folder: Path, saved: Checkpoint, fingerprint: str) -> None:
     """Write a checkpoint. `fingerprint` identifies the run."""
     state = saved.state
-    tensors = {"w.vector": state.w.vector, "w.integers": state.w.integers}
-    tensors |= {"past.previous": _bits(state.past.previous), "past.seen": _bits(state.past.seen)}
-    tensors |= {"recipients": _bits(state.recipients.ids)}
-    tensors |= {f"memory.{name}": value for name, value in state.memory.items()}
-    tensors |= {f"latest.{k}": value for k, value in state.latest.items()}
-    payload = safetensors.torch.save({name: value.detach().cpu().contiguous() for name, value in tensors.items()})
-    metadata: dict[str, Any] = {
+    values = {
         "format": FORMAT,
         "run": fingerprint,
         "round": saved.t,
-        "S_f": list(state.S_f),
+        "S_f": state.S_f,
         "filtered_at": state.past.filtered_at,
         "V": state.recipients.digest,
         "records_bytes": saved.records_bytes,
         "records_sha256": saved.records_sha256,
-        "tensors_sha256": sha256(payload),
     }
-    metadata["sha256"] = sha256(to_json(metadata).encode())
-    tensors_path, metadata_path = _paths(folder, saved.t)
-    write_atomic(tensors_path, payload)
-    write_atomic(metadata_path, to_json(metadata).encode())
+    tensors = {
+        "values": torch.frombuffer(bytearray(to_json(values).encode()), dtype=torch.uint8),
+        "w.vector": state.w.vector,
+        "w.integers": state.w.integers,
+        "past.previous": _bits(state.past.previous),
+        "past.seen": _bits(state.past.seen),
+        "recipients": _bits(state.recipients.ids),
+        **{f"memory.{name}": value for name, value in state.memory.items()},
+        **{f"latest.{k}": value for k, value in state.latest.items()},
+    }
+    content = safetensors.torch.save({name: value.detach().cpu().contiguous() for name, value in tensors.items()})
+    write_atomic(path_of(folder, saved.t), [sha256(content).encode(), content])
 
 
 def load(folder: Path, t: int, fingerprint: str, device: torch.device) -> Checkpoint:
-    """Read the checkpoint of round t. Whatever the files contain, no other exception than `Refused` is raised."""
+    """Read the checkpoint of round t. Whatever the file contains, no other exception than `Refused` is raised."""
+    path = path_of(folder, t)
     try:
-        return _load(folder, t, fingerprint, device)
-    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
-        raise Refused(f"{_paths(folder, t)[1].name} was changed or truncated ({type(error).__name__})") from None
-
-
-def _load(folder: Path, t: int, fingerprint: str, device: torch.device) -> Checkpoint:
-    tensors_path, metadata_path = _paths(folder, t)
-    try:
-        metadata = json.loads(metadata_path.read_bytes())
-        stored = metadata.pop("sha256")
-        if sha256(to_json(metadata).encode()) != stored:
-            raise Refused(f"{metadata_path.name} was changed or truncated")
+        stored = path.read_bytes()
     except OSError as error:
-        raise Refused(f"{metadata_path.name} cannot be read: {error.strerror}") from None
-    if metadata.get("format") != FORMAT:
-        raise Refused(f"{metadata_path.name} has format {metadata.get('format')}, but this version reads {FORMAT}")
-    if metadata["run"] != fingerprint:
-        raise Refused(f"{metadata_path.name} belongs to another run (other config, data or model)")
-    if metadata["round"] != t:
-        raise Refused(f"{metadata_path.name} has round {metadata['round']} instead of {t}")
+        raise Refused(f"{path.name} cannot be read: {error.strerror}") from None
+    content = stored[HASH_LENGTH:]
+    if sha256(content).encode() != stored[:HASH_LENGTH]:
+        raise Refused(f"{path.name} was changed or truncated")
     try:
-        payload = tensors_path.read_bytes()
-    except OSError as error:
-        raise Refused(f"{tensors_path.name} cannot be read: {error.strerror}") from None
-    if sha256(payload) != metadata["tensors_sha256"]:
-        raise Refused(f"{tensors_path.name} was changed or truncated")
-    tensors = {name: value.to(device) for name, value in safetensors.torch.load(payload).items()}
-    state = State(
-        w=Weights(tensors["w.vector"], tensors["w.integers"]),
-        S_f=tuple(metadata["S_f"]),
-        past=Past(
-            previous=_ids(tensors["past.previous"]),
-            seen=_ids(tensors["past.seen"]),
-            filtered_at=int(metadata["filtered_at"]),
-        ),
-        memory=_named(tensors, "memory."),
-        latest={int(k): value for k, value in _named(tensors, "latest.").items()},
-        recipients=Recipients(metadata["V"], _ids(tensors["recipients"])),
-    )
-    return Checkpoint(t, state, int(metadata["records_bytes"]), str(metadata["records_sha256"]))
+        tensors = {name: value.to(device) for name, value in safetensors.torch.load(content).items()}
+        values = json.loads(tensors["values"].cpu().numpy().tobytes())
+        if values["format"] != FORMAT:
+            raise Refused(f"{path.name} has format {values['format']}, but this version reads {FORMAT}")
+        if values["run"] != fingerprint:
+            raise Refused(f"{path.name} belongs to another run (other config, data or model)")
+        if values["round"] != t:
+            raise Refused(f"{path.name} has round {values['round']} instead of {t}")
+        state = State(
+            w=Weights(tensors["w.vector"], tensors["w.integers"]),
+            S_f=tuple(values["S_f"]),
+            past=Past(_ids(tensors["past.previous"]), _ids(tensors["past.seen"]), int(values["filtered_at"])),
+            memory=_named(tensors, "memory."),
+            latest={int(k): value for k, value in _named(tensors, "latest.").items()},
+            recipients=Recipients(values["V"], _ids(tensors["recipients"])),
+        )
+        return Checkpoint(t, state, int(values["records_bytes"]), str(values["records_sha256"]))
+    except (ValueError, KeyError, TypeError, RecursionError, safetensors.SafetensorError) as error:
+        raise Refused(f"{path.name} was changed or truncated ({type(error).__name__})") from None
 
 
 def rounds_saved(folder: Path) -> list[int]:
     """The rounds with a checkpoint, newest first."""
-    found = [re.fullmatch(r"round-([0-9]+)", path.stem) for path in folder.glob("round-*.json") if path.is_file()]
+    found = [re.fullmatch(r"round-([0-9]+)\.checkpoint", path.name) for path in folder.iterdir() if path.is_file()]
     return sorted((int(match[1]) for match in found if match), reverse=True)
-
-
-def remove(folder: Path, t: int) -> None:
-    """Remove a checkpoint, its JSON file first, so that an incomplete one is ignored."""
-    tensors_path, metadata_path = _paths(folder, t)
-    metadata_path.unlink(missing_ok=True)
-    tensors_path.unlink(missing_ok=True)
-
-
-def _paths(folder: Path, t: int) -> tuple[Path, Path]:
-    return folder / f"round-{t:06d}.safetensors", folder / f"round-{t:06d}.json"
 
 
 def _named(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -81,16 +81,13 @@ class ClientTable:
         return cls(*(np.concatenate([getattr(p, part) for p in pieces]) for part in ("names", "num_train", "fault")))
 
     def _pieces(self) -> Iterator[bytes]:
-        yield _text([HEADER])
-        for start in range(0, len(self), ROWS):
+        for start in range(0, max(1, len(self)), ROWS):
+            text = io.StringIO(newline="")
+            # The writer's default CR LF: with another line ending it would not quote a name that contains a CR.
+            writer = csv.writer(text)
+            if start == 0:
+                writer.writerow(HEADER)
             part = slice(start, start + ROWS)
-            ids = range(len(self))[part]
             columns = (self.names[part].tolist(), self.num_train[part].tolist(), self.fault[part].tolist())
-            yield _text(list(zip(ids, *columns, strict=True)))
-
-
-def _text(rows: list[list[str]] | list[tuple[int, str, int, str]]) -> bytes:
-    text = io.StringIO(newline="")
-    # The writer's default CR LF: with another line ending it would not quote a name that contains a CR.
-    csv.writer(text).writerows(rows)
-    return text.getvalue().encode(ENCODING, ERRORS)
+            writer.writerows(zip(range(len(self))[part], *columns, strict=True))
+            yield text.getvalue().encode(ENCODING, ERRORS)

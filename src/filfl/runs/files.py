@@ -28,19 +28,17 @@ def write_atomic(path: Path, data: bytes | Iterable[bytes]) -> None:
     """Write a file atomically: to a temporary file, which is flushed to the disk and then renamed."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.filfl-tmp")
     try:
-        try:
-            with temporary.open("wb") as file:
-                file.writelines([data] if isinstance(data, bytes) else data)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
-            raise
-        sync_folder(path.parent)
+        with temporary.open("wb") as file:
+            file.writelines([data] if isinstance(data, bytes) else data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        _sync_folder(path.parent)
     except OSError as error:
         raise cannot_write(path, error) from None
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
 
 
 def cannot_write(path: Path, error: OSError) -> RunError:
@@ -50,7 +48,7 @@ def cannot_write(path: Path, error: OSError) -> RunError:
     return RunError(f"{path} cannot be written: {error.strerror}{hint}")
 
 
-def sync_folder(folder: Path) -> None:
+def _sync_folder(folder: Path) -> None:
     """Flush a rename in this folder to the disk, where the system supports it."""
     if os.name != "posix":
         return

@@ -8,7 +8,7 @@ import contextlib
 import json
 import math
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -83,7 +83,14 @@ def is_run(directory: Path) -> bool:
 
 def signature(directory: Path) -> tuple[tuple[int, int], ...]:
     """Size and modification time of each file of a run: as long as they are equal, the run has not changed."""
-    return tuple(_file_signature(directory / name) for name in (CONFIG, CLIENTS, RECORDS, TIMES, SUMMARY))
+    signatures = []
+    for name in (CONFIG, CLIENTS, RECORDS, TIMES, SUMMARY):
+        try:
+            found = (directory / name).stat()
+            signatures.append((found.st_size, found.st_mtime_ns))
+        except OSError:
+            signatures.append((0, 0))
+    return tuple(signatures)
 
 
 def read_finished_run(directory: Path) -> Run:
@@ -108,7 +115,13 @@ def read_run(directory: Path) -> Run:
 def scan_run(directory: Path) -> Run:
     """Read a run directory that may be cut off, damaged, or still being written."""
     problems: list[str] = []
-    table = _config(directory / CONFIG, problems)
+    table: dict[str, Any] = {}
+    try:
+        table = tomllib.loads((directory / CONFIG).read_text(encoding="utf-8"))
+    except OSError as error:
+        problems.append(f"{CONFIG} cannot be read: {error.strerror}")
+    except ValueError:
+        problems.append(f"{CONFIG} is damaged (the settings are unknown)")
     records = _records(directory / RECORDS, problems)
     clients = None
     try:
@@ -116,39 +129,18 @@ def scan_run(directory: Path) -> Run:
     except RunError:
         state = "damaged" if (directory / CLIENTS).exists() else "missing"
         problems.append(f"{CLIENTS} is {state} (client names, sizes and faults are unknown)")
+    times: list[dict[str, float]] = []
     try:
-        times = read_times(directory / TIMES)
+        times = [
+            line for line in read_times(directory / TIMES) if all(isinstance(s, int | float) for s in line.values())
+        ]
     except OSError as error:
-        times = []
         problems.append(f"{TIMES} cannot be read: {error.strerror}")
-    times = [line for line in times if all(isinstance(value, int | float) for value in line.values())]
-    return Run(directory, table, records, times, clients, _summary(directory / SUMMARY), tuple(problems))
-
-
-def _file_signature(path: Path) -> tuple[int, int]:
-    try:
-        found = path.stat()
-    except OSError:
-        return (0, 0)
-    return (found.st_size, found.st_mtime_ns)
-
-
-def _config(path: Path, problems: list[str]) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        problems.append(f"{path.name} cannot be read: {error.strerror}")
-    except ValueError:
-        problems.append(f"{path.name} is damaged (the settings are unknown)")
-    return {}
-
-
-def _summary(path: Path) -> dict[str, Any] | None:
-    try:
-        summary = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return None
-    return summary if isinstance(summary, dict) else None
+    summary = None
+    with contextlib.suppress(OSError, ValueError):
+        summary = json.loads((directory / SUMMARY).read_bytes())
+    summary = summary if isinstance(summary, dict) else None
+    return Run(directory, table, records, times, clients, summary, tuple(problems))
 
 
 def _records(path: Path, problems: list[str]) -> list[dict[str, Any]]:
@@ -162,10 +154,9 @@ def _records(path: Path, problems: list[str]) -> list[dict[str, Any]]:
         return []
     records: list[dict[str, Any]] = []
     for line in lines:
-        try:
+        record: Any = None
+        with contextlib.suppress(ValueError, RecursionError):
             record = json.loads(line)
-        except (ValueError, RecursionError):
-            record = None
         if not is_record(record) or record["round"] != len(records) + 1:
             problems.append(f"{path.name} is damaged after round {len(records)} (later rounds are left out)")
             break
@@ -173,9 +164,32 @@ def _records(path: Path, problems: list[str]) -> list[dict[str, Any]]:
     return records
 
 
+COUNTS = ("round", "num_available", "num_filtered", "uplink_bytes")
+NUMBERS = ("train_loss", "test_accuracy", "test_loss", "reward_all", "reward_filtered")
+
+
 def is_record(value: Any) -> bool:
     """Whether a JSON value has all the fields that a report reads, with values of the right type."""
-    return isinstance(value, dict) and all(key in value and valid(value[key]) for key, valid in FIELDS.items())
+    try:
+        return (
+            all(_is_count(value[key]) for key in COUNTS)
+            and all(value[key] is None or _is_number(value[key]) for key in NUMBERS)
+            and all(_is_ids(value[key]) for key in ("considered", "selected"))
+            and all(value[key] is None or _is_ids(value[key]) for key in ("available", "filtered"))
+            and isinstance(value["did_filter"], bool)
+            and isinstance(value["metrics"], dict)
+            and isinstance(value["refused"], dict)
+            and all(key.isdecimal() for key in value["refused"])
+            and isinstance(value["trace"], list)
+            and all(map(_is_step, value["trace"]))
+        )
+    except (KeyError, TypeError):  # a field is missing, or the value is not a dict
+        return False
+
+
+def _is_step(step: Any) -> bool:
+    numbers = all(step[key] is None or _is_number(step[key]) for key in ("a", "b", "p"))
+    return numbers and _is_count(step["client"]) and isinstance(step["kept"], bool)
 
 
 def _is_count(value: Any) -> bool:
@@ -183,47 +197,8 @@ def _is_count(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return value is None or (isinstance(value, int | float) and math.isfinite(value))
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def _is_ids(value: Any) -> bool:
     return isinstance(value, list) and all(map(_is_count, value))
-
-
-def _is_optional_ids(value: Any) -> bool:
-    return value is None or _is_ids(value)
-
-
-def _is_refused(value: Any) -> bool:
-    return isinstance(value, dict) and all(key.isdecimal() for key in value)
-
-
-def _is_trace(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(step, dict) and _is_step(step) for step in value)
-
-
-def _is_step(step: dict[str, Any]) -> bool:
-    numbers = all(key in step and _is_number(step[key]) for key in ("a", "b", "p"))
-    return numbers and _is_count(step.get("client")) and isinstance(step.get("kept"), bool)
-
-
-FIELDS: dict[str, Callable[[Any], bool]] = {
-    "round": _is_count,
-    "did_filter": lambda value: isinstance(value, bool),
-    "available": _is_optional_ids,
-    "num_available": _is_count,
-    "considered": _is_ids,
-    "filtered": _is_optional_ids,
-    "num_filtered": _is_count,
-    "selected": _is_ids,
-    "refused": _is_refused,
-    "train_loss": _is_number,
-    "test_accuracy": _is_number,
-    "test_loss": _is_number,
-    "metrics": lambda value: isinstance(value, dict),
-    "uplink_bytes": _is_count,
-    "reward_all": _is_number,
-    "reward_filtered": _is_number,
-    "trace": _is_trace,
-}
-"""The fields of a record that reports read, and how each is checked."""

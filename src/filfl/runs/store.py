@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import filelock
 import safetensors.torch
@@ -37,14 +37,8 @@ from filfl.runs.client_table import ClientTable
 from filfl.runs.files import TEMPORARY, cannot_write, sha256, to_json, write_atomic
 from filfl.runs.summary import summarize
 
-CONFIG, CLIENTS, RECORDS, TIMES, MODEL, SUMMARY = (
-    "config.toml",
-    "clients.csv",
-    "rounds.jsonl",
-    "times.jsonl",
-    "model.safetensors",
-    "summary.json",
-)
+CONFIG, CLIENTS, RECORDS, TIMES = "config.toml", "clients.csv", "rounds.jsonl", "times.jsonl"
+MODEL, SUMMARY = "model.safetensors", "summary.json"
 
 
 @dataclass
@@ -53,12 +47,9 @@ class RunStore:
 
     directory: Path
     config: Config
-    clients: ClientTable
     fingerprint: str
     records: list[dict[str, Any]] = field(default_factory=list)
     resumed: State | None = None
-    _records_file: BinaryIO | None = None
-    _times_file: BinaryIO | None = None
     _records_bytes: int = 0
     _records_hash: Any = field(default_factory=hashlib.sha256)
 
@@ -68,25 +59,22 @@ class RunStore:
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Add the record of a round."""
-        line = to_json(record).encode() + b"\n"
-        self._write(self._records_file, line)
-        self._count(line)
+        self._count(self._append_line(RECORDS, record))
         self.records.append(dict(record))
 
     def append_times(self, t: int, seconds: Mapping[str, float]) -> None:
         """Add the seconds of a round per phase."""
         rounded = {phase: round(value, 6) for phase, value in seconds.items()}
-        self._write(self._times_file, to_json({"round": t, **rounded}).encode() + b"\n")
+        self._append_line(TIMES, {"round": t, **rounded})
 
     def save(self, t: int, state: State) -> None:
         """Flush the records to the disk, write a checkpoint, then remove old checkpoints."""
-        assert self._records_file is not None
-        with _writing(self.directory):
-            os.fsync(self._records_file.fileno())
+        with _writing(self.directory), (self.directory / RECORDS).open("ab") as file:
+            os.fsync(file.fileno())
         saved = checkpoint.Checkpoint(t, state, self._records_bytes, self._records_hash.hexdigest())
         checkpoint.save(self.checkpoints, saved, self.fingerprint)
         for old in checkpoint.rounds_saved(self.checkpoints)[self.config.checkpoint.keep :]:
-            checkpoint.remove(self.checkpoints, old)
+            checkpoint.path_of(self.checkpoints, old).unlink(missing_ok=True)
 
     def finish(self, weights: Mapping[str, Tensor]) -> dict[str, Any]:
         """Write the final weights and then the summary, which marks the run as finished."""
@@ -110,11 +98,12 @@ class RunStore:
         write_atomic(self.directory / SUMMARY, (json.dumps(summary, indent=2, allow_nan=False) + "\n").encode())
         return summary
 
-    def _write(self, file: BinaryIO | None, line: bytes) -> None:
-        assert file is not None
-        with _writing(self.directory):
+    def _append_line(self, name: str, value: Mapping[str, Any]) -> bytes:
+        """Append a line of JSON to a file, and return the line."""
+        line = to_json(value).encode() + b"\n"
+        with _writing(self.directory), (self.directory / name).open("ab") as file:
             file.write(line)
-            file.flush()
+        return line
 
     def _count(self, written: bytes) -> None:
         self._records_bytes += len(written)
@@ -146,11 +135,9 @@ def open_store(
     except OSError as error:
         raise RunError(f"{directory} cannot be locked: {error.strerror}") from None
     try:
-        store = RunStore(directory, config, clients, fingerprint)
-        _prepare(store, device, resume, say)
-        with (directory / RECORDS).open("ab") as records, (directory / TIMES).open("ab") as times:
-            store._records_file, store._times_file = records, times
-            yield store
+        store = RunStore(directory, config, fingerprint)
+        _prepare(store, clients, device, resume, say)
+        yield store
     finally:
         lock.release()
 
@@ -174,7 +161,9 @@ def finished(directory: Path, fingerprint: str) -> dict[str, Any] | None:
     return summary if undamaged else None
 
 
-def _prepare(store: RunStore, device: torch.device, resume: bool, say: Callable[[str], None]) -> None:
+def _prepare(
+    store: RunStore, clients: ClientTable, device: torch.device, resume: bool, say: Callable[[str], None]
+) -> None:
     directory = store.directory
     config_path = directory / CONFIG
     if config_path.exists():
@@ -183,25 +172,27 @@ def _prepare(store: RunStore, device: torch.device, resume: bool, say: Callable[
         _check_same_config(config_path, store.config)
     for leftover in [*directory.glob(TEMPORARY), *store.checkpoints.glob(TEMPORARY)]:
         leftover.unlink(missing_ok=True)
-    store.clients.write(directory / CLIENTS)
+    clients.write(directory / CLIENTS)
     write_atomic(config_path, tomli_w.dumps(store.config.table()).encode())
     (directory / SUMMARY).unlink(missing_ok=True)
-    found = _newest_usable(store, device, say)
-    _truncate(directory / RECORDS, found.records_bytes if found else 0)
-    _keep_times(directory / TIMES, found.t if found else 0)
-    if found:
-        store.resumed = found.state
-        store.records = read_lines(directory / RECORDS)
-        store._count((directory / RECORDS).read_bytes())
+    records = _content(directory / RECORDS)
+    found = _newest_usable(store, records, device, say)
+    kept = records[: found.records_bytes] if found else b""
+    write_atomic(directory / RECORDS, kept)
+    times = [line for line in read_times(directory / TIMES) if found and line["round"] <= found.t]
+    write_atomic(directory / TIMES, "".join(to_json(line) + "\n" for line in times).encode())
+    store.resumed = found.state if found else None
+    store.records = [json.loads(line) for line in kept.splitlines()]
+    store._count(kept)
     for t in checkpoint.rounds_saved(store.checkpoints):
         if found is None or t > found.t:
-            checkpoint.remove(store.checkpoints, t)
+            checkpoint.path_of(store.checkpoints, t).unlink(missing_ok=True)
 
 
-def _newest_usable(store: RunStore, device: torch.device, say: Callable[[str], None]) -> checkpoint.Checkpoint | None:
+def _newest_usable(
+    store: RunStore, records: bytes, device: torch.device, say: Callable[[str], None]
+) -> checkpoint.Checkpoint | None:
     """The newest checkpoint that is undamaged, belongs to this run, and has its records in rounds.jsonl."""
-    path = store.directory / RECORDS
-    records = path.read_bytes() if path.exists() else b""
     rounds = checkpoint.rounds_saved(store.checkpoints)
     for t in rounds:
         try:
@@ -231,34 +222,18 @@ def _check_same_config(path: Path, config: Config) -> None:
             )
 
 
-def _truncate(path: Path, size: int) -> None:
-    """Truncate a file to its first `size` bytes."""
-    if path.exists() and path.stat().st_size != size:
-        write_atomic(path, path.read_bytes()[:size])
-
-
-def _keep_times(path: Path, until: int) -> None:
-    """Keep the times of the rounds up to `until`."""
-    kept = [to_json(times) + "\n" for times in read_times(path) if times["round"] <= until]
-    write_atomic(path, "".join(kept).encode())
-
-
-def read_lines(path: Path) -> list[Any]:
-    """The JSON values of a file with one per line."""
-    try:
-        return [json.loads(line) for line in path.read_bytes().splitlines()]
-    except OSError as error:
-        raise RunError(f"{path} cannot be read: {error.strerror}") from None
-    except ValueError:
-        raise RunError(f"{path} is damaged; run again with --resume to repair it") from None
+def _content(path: Path) -> bytes:
+    return path.read_bytes() if path.exists() else b""
 
 
 def read_times(path: Path) -> list[dict[str, float]]:
     """The valid lines of times.jsonl. A killed run may have left an incomplete line or none."""
     times = []
-    for line in path.read_bytes().splitlines() if path.exists() else []:
-        with contextlib.suppress(ValueError, KeyError, TypeError):
-            times.append({"round": json.loads(line)["round"], **json.loads(line)})
+    for line in _content(path).splitlines():
+        with contextlib.suppress(ValueError):
+            read = json.loads(line)
+            if isinstance(read, dict) and "round" in read and all(isinstance(v, int | float) for v in read.values()):
+                times.append(read)
     return times
 
 
