@@ -6,7 +6,7 @@ from typing import Any
 
 import workloads
 from bars import Part, Results, bars, baseline, cpu_seconds, in_order, seconds
-from filfl.report.formatting import markdown_page
+from markdown_page import markdown_page
 
 FOLDER = Path(__file__).parent
 TEMPLATE = FOLDER / "templates" / "performance.md.j2"

@@ -15,12 +15,13 @@ from typing import Any
 from filfl.config.experiment import LAPTOP, Experiment
 from filfl.config.figure import Expectation, Figure
 from filfl.report.claims import RULE, VERDICT_RULE, Outcome, outcomes, verdict
-from filfl.report.comparison import drawn_in, statistics_in
-from filfl.report.formatting import NONE, count, markdown_page, markdown_rows, p_value, points, signed, spread_text
+from filfl.report.formatting import NONE, count, markdown_rows, p_value, points, signed, spread_text
 from filfl.report.measures import MEASURES
 from filfl.report.plots import SUMMARY_PLOTS, draw_curves
-from filfl.report.statistics import ArmStatistics, compared
-from filfl.report.table import caption, columns
+from filfl.report.series import Series
+from filfl.report.statistics import ArmStatistics, Spread, Tested, compared
+from filfl.report.table import comparison_table
+from markdown_page import markdown_page
 
 DOCS = Path(__file__).parent.parent / "docs"
 TEMPLATE = Path(__file__).parent / "templates" / "results.md.j2"
@@ -106,17 +107,18 @@ def section(name: str, summary: Summary | None, text: str) -> dict[str, Any]:
     statistics = statistics_in(summary)
     levels = {arm["arm"]: tuple(arm["levels"]) for arm in summary["arms"]}
     versions = ", ".join(f"{what} {version}" for what, version in summary["versions"].items())
-    headings, rows = columns(statistics, summary["target"], figure.measure)
+    seeds = summary["seeds"]
+    table = comparison_table(summary["title"], statistics, summary["target"], len(seeds), figure.measure)
     measures = [figure.measure, *(["uplink"] if figure.picture == "uplink" else [])] if all(levels.values()) else []
     title = summary["title"]
     return made | {
         "facts": (
-            f"{count(len(summary['seeds']), 'seed')} ({', '.join(map(str, summary['seeds']))}), "
+            f"{count(len(seeds), 'seed')} ({', '.join(map(str, seeds))}), "
             f"{summary['rounds']} rounds, {summary['seconds'] / 60:.1f} minutes of computation; {versions}."
         ),
-        "headings": [heading.replace("\n", " ") for heading in headings],
-        "rows": rows if figure.picture != "bars" else [],
-        "caption": caption(statistics, len(summary["seeds"]), figure.measure),
+        "headings": list(table.columns),
+        "rows": table.rows() if figure.picture != "bars" else [],
+        "caption": table.caption,
         "pivots": [pivot(statistics, levels, measure) for measure in measures],
         "shares": shares(statistics) if set(SIX) <= set(levels) else [],
         "images": [
@@ -169,6 +171,34 @@ def over_rounds(summary: Summary, figure: Figure) -> dict[str, list[str]]:
     shown = [arm for arm in summary["arms"] if arm["arm"] in expected or arm["arm"] == arm["against"]]
     levels = dict.fromkeys(arm["levels"][-1] for arm in shown)
     return {level: [arm["arm"] for arm in shown if arm["levels"][-1] == level] for level in levels}
+
+
+def drawn_in(summary: Mapping[str, Any]) -> dict[str, dict[str, Series]]:
+    """The curves in a summary."""
+    return {
+        arm["arm"]: {name: Series(*map(tuple, curve.values())) for name, curve in arm["curves"].items()}
+        for arm in summary["arms"]
+    }
+
+
+def statistics_in(summary: Mapping[str, Any]) -> list[ArmStatistics]:
+    """The statistics in a summary."""
+    return [
+        ArmStatistics(
+            arm=arm["arm"],
+            against=arm["against"],
+            measures={name: _spread(given) for name, given in arm["measures"].items()},
+            accuracy_at={int(t): given and _spread(given) for t, given in arm["accuracy_at"].items()},
+            rounds_to_target=arm["rounds_to_target"] and _spread(arm["rounds_to_target"]),
+            uplink_to_target=arm["uplink_to_target"] and _spread(arm["uplink_to_target"]),
+            tests={name: Tested(**given) for name, given in arm["tests"].items()},
+        )
+        for arm in summary["arms"]
+    ]
+
+
+def _spread(given: Mapping[str, Any]) -> Spread:
+    return Spread(**{**given, "values": tuple(given["values"])})
 
 
 def found_in(summary: Summary, figure: Figure) -> list[Outcome]:

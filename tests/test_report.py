@@ -266,12 +266,12 @@ def test_reproduction_plan_lists_its_runs(store: Path, tmp_path: Path) -> None:
     shutil.move(store / "fedavg" / "seed-0", tmp_path / "all" / "runs" / "ab12")
     plan = {
         "title": "Figure 3",
-        "target": 0.25,
         "seeds": [0, 1],
         "arms": {"none": {"against": "none", "filter.name": "none"}},
         "runs": {"none": ["../runs/ab12", "../runs/gone"]},
     }
     (place / "comparison.toml").write_text(tomli_w.dumps(plan))
+    (place / "summary.json").write_text('{"target": 0.25}')
     (found,) = collect([tmp_path / "all"])
     assert (found.title, found.target, found.missing, found.finished) == ("Figure 3", 0.25, 1, False)
     assert found.arms[0].runs[0].name == "fedavg" and found.arms[0].runs[1] is None

@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -11,6 +12,8 @@ import pytest
 import tomli_w
 
 from filfl.comparison.plan import PLAN, plan_comparison, runs_of
+from filfl.comparison.pool import PlannedRun
+from filfl.config.config import Config
 from filfl.config.experiment import Arm, Experiment
 from filfl.report.formatting import MINUS, NONE
 from filfl.report.html.collect import collect
@@ -35,7 +38,11 @@ def comparison(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("comparison")
     base = {"rounds": 12, "data.noisy": 0.25, "filter.period": 3, "execution.mode": "serial"}
     arms = (Arm("plain", {"filter.name": "none"}), Arm("filtered", {"filter.name": "dgf"}))
-    plan = plan_comparison(Experiment({}, arms), place, "small", 2, {**SMALL, **base})
+
+    def planned(arm: str, config: Config) -> PlannedRun:
+        return PlannedRun(replace(config, name=arm), place / arm / f"seed-{config.seed}", arm)
+
+    plan = plan_comparison(Experiment({}, arms), place, "small", 2, {**SMALL, **base}, planned)
     for run in runs_of([plan]):
         simulate(run.config, out=run.directory)
     (place / PLAN).write_text(tomli_w.dumps(plan.table()))

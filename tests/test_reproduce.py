@@ -16,7 +16,7 @@ from filfl.config.experiment import Experiment, shipped_names
 from filfl.config.figure import Expectation
 from filfl.errors import ConfigError
 from filfl.report.claims import check_figure
-from filfl.report.comparison import drawn_in, facts_of, statistics_in
+from filfl.report.comparison import facts_of
 from filfl.report.plots import draw_summary_bars, draw_summary_uplink
 from filfl.report.statistics import compare_arms
 
@@ -137,10 +137,10 @@ def test_figures_share_runs(done: tuple[Path, str]) -> None:
     assert [arm["arm"] for arm in summary["arms"]] == ["none-rs", "dgf-rs", "none-poc", "dgf-poc"]
     assert summary["arms"][3]["levels"] == ["dgf", "poc"]
     assert summary["arms"][3]["config"] == {"filter.name": "dgf", "selection.name": "power-of-choice"}
-    none, dgf = statistics_in(summary)[:2]
-    difference = dgf.measures["accuracy"].mean - none.measures["accuracy"].mean
-    assert dgf.tests["accuracy"].difference == pytest.approx(difference, abs=1e-5)
-    assert drawn_in(summary)["dgf-rs"]["filtered"].rounds == (1, 2, 3, 4)
+    none, dgf = summary["arms"][:2]
+    difference = dgf["measures"]["accuracy"]["mean"] - none["measures"]["accuracy"]["mean"]
+    assert dgf["tests"]["accuracy"]["difference"] == pytest.approx(difference, abs=1e-5)
+    assert dgf["curves"]["filtered"]["rounds"] == [1, 2, 3, 4]
 
 
 def test_summary_pictures_of_two_and_three_factors(done: tuple[Path, str], tmp_path: Path) -> None:
@@ -254,10 +254,10 @@ def test_list_shows_claim_arms_and_time(output_of, tmp_path: Path) -> None:
 @pytest.mark.parametrize("scale", ["laptop", "paper"])
 @pytest.mark.parametrize("name", NAMES)
 def test_every_arm_of_every_figure_is_a_valid_config(name: str, scale: str, tmp_path: Path) -> None:
-    (found,) = plan_figures([name], scale, 1, {}, tmp_path)
-    assert {Expectation.parse(text).arm for text in found.figure.expect} <= found.plan.runs.keys()
-    assert found.figure.expect
-    check_figure(found.figure)
+    ((plan, figure),) = plan_figures([name], scale, 1, {}, tmp_path)
+    assert {Expectation.parse(text).arm for text in figure.expect} <= plan.runs.keys()
+    assert figure.expect
+    check_figure(figure)
 
 
 def keys(name: str) -> dict[str, str]:

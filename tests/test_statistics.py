@@ -10,7 +10,7 @@ from filfl.config.figure import Expectation
 from filfl.report.claims import MARGIN, Outcome, outcomes, verdict
 from filfl.report.measures import MEASURES
 from filfl.report.statistics import LEVEL, compare_arms, compared, default_rounds, default_target
-from filfl.report.table import columns, markdown_table
+from filfl.report.table import comparison_table
 
 
 def records(accuracies: list[float | None], filtered: int = 4) -> list[dict[str, Any]]:
@@ -88,11 +88,9 @@ def test_defaults() -> None:
 
 def test_table_shows_how_many_seeds_reached_the_target() -> None:
     partly = {**RUNS, "other": [*RUNS["other"][:2], records([0.1])]}
-    headings, rows = columns(compare_arms(partly, AGAINST, 0.6, [1]), 0.6)
-    table = [dict(zip(headings, row, strict=True)) for row in rows]
-    assert table[0]["rounds\nto 0.6"] == "never"
-    assert table[1]["rounds\nto 0.6"] == "2 (2/3)"
-    text = markdown_table("title", compare_arms(RUNS, AGAINST, 0.6, [1]), 0.6, 3)
+    table = comparison_table("title", compare_arms(partly, AGAINST, 0.6, [1]), 0.6, 3)
+    assert table.columns["rounds\nto 0.6"] == ["never", "2 (2/3)"]
+    text = comparison_table("title", compare_arms(RUNS, AGAINST, 0.6, [1]), 0.6, 3).markdown()
     assert "| other | 0.533±0.208 |" in text and "other against base" in text
 
 

@@ -6,11 +6,12 @@ from pathlib import Path
 
 from filfl.commands.compare import show_comparison
 from filfl.commands.terminal import console, interrupted, say
-from filfl.comparison.figures import Reproduction, figure_names, plan_figures
-from filfl.comparison.plan import run_plans, runs_of
+from filfl.comparison.figures import figure_names, plan_figures
+from filfl.comparison.plan import Plan, run_plans, runs_of
 from filfl.comparison.pool import RunProgress
 from filfl.comparison.progress import ComparisonDisplay
 from filfl.config.experiment import Experiment, parse_changes
+from filfl.config.figure import Figure
 from filfl.errors import ConfigError
 from filfl.report.claims import check_figure, outcomes, verdict
 from filfl.report.comparison import report_comparison
@@ -38,43 +39,43 @@ def reproduce_command(
     if not sources:
         raise ConfigError("name the figures to reproduce (see filfl reproduce --list), or write all")
     figures = plan_figures(sources, scale, seeds, parse_changes(pairs), out)
-    for each in figures:
-        check_figure(each.figure)
-    plans = [each.plan for each in figures]
+    for _, figure in figures:
+        check_figure(figure)
+    plans = [plan for plan, _ in figures]
     runs = runs_of(plans)
     jobs = min(jobs or num_cores(), len(runs))
-    say(", ".join(each.name for each in figures), style="bold")
+    say(", ".join(plan.directory.name for plan in plans), style="bold")
     say(f"{len(runs)} runs at {scale} scale, {jobs} in parallel, results in {out}", style="bold")
-    missing = {each.name: {run.directory for run in runs_of([each.plan])} for each in figures}
+    finished: set[Path] = set()
+
+    def show(progress: RunProgress) -> None:
+        display(progress)
+        if progress.finished:
+            finished.add(progress.directory)
+            for plan, figure in figures:
+                needed = {run.directory for run in runs_of([plan])}
+                if progress.directory in needed and needed <= finished:
+                    _report(plan, figure)
+
     try:
         with ComparisonDisplay(console, runs) as display:
-
-            def show(progress: RunProgress) -> None:
-                display(progress)
-                for each in figures:
-                    if progress.finished and progress.directory in missing[each.name]:
-                        missing[each.name].remove(progress.directory)
-                        if not missing[each.name]:
-                            _report(each)
-
             run_plans(plans, jobs, True, show, say)
     except KeyboardInterrupt:
         interrupted()
 
 
-def _report(each: Reproduction) -> None:
+def _report(plan: Plan, figure: Figure) -> None:
     """The table and the pictures of a figure whose runs are finished, and whether the paper's claim holds."""
-    compare = each.experiment.compare
-    comparison = report_comparison(each.plan, compare.target, compare.at, each.figure)
+    comparison = report_comparison(plan, figure)
     say("")
-    show_comparison(comparison, each.figure.measure)
+    show_comparison(comparison)
     values = {arm.arm: {name: spread.values for name, spread in arm.measures.items()} for arm in comparison.statistics}
-    say(f"{each.figure.paper}: {each.figure.claim}")
-    results = outcomes(each.figure.expect, values)
+    say(f"{figure.paper}: {figure.claim}")
+    results = outcomes(figure.expect, values)
     for outcome in results:
-        p = f", p = {p_value(outcome.tested.welch_p)}" if outcome.tested else ""
-        measured = outcome.tested.difference if outcome.tested else outcome.mean
-        value = "-" if measured is None else f"{measured:+.4g}" if outcome.tested else f"{measured:.4g}"
-        say(f"  {outcome.expectation}: {value}{p}: {outcome.holds}")
+        tested, value = outcome.tested, "-" if outcome.mean is None else f"{outcome.mean:.4g}"
+        if tested:
+            value = f"{tested.difference:+.4g}, p = {p_value(tested.welch_p)}"
+        say(f"  {outcome.expectation}: {value}: {outcome.holds}")
     if results:
-        say(f"Holds at {each.plan.facts['scale']} scale: {verdict(results)}\n", style="bold")
+        say(f"Holds at {plan.facts['scale']} scale: {verdict(results)}\n", style="bold")

@@ -4,32 +4,23 @@ OUT/runs/KEY        a run; KEY is a hash of its config, so that figures with a r
 OUT/NAME            a figure: comparison.toml lists its runs, summary.json has the results
 """
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from filfl.comparison.plan import Plan, configs_by_arm
+from filfl.comparison.plan import Plan, plan_comparison
 from filfl.comparison.pool import PlannedRun
 from filfl.config.config import Config
 from filfl.config.experiment import LAPTOP, Experiment, shipped_names
 from filfl.config.figure import Expectation, Figure
 from filfl.config.schema import FOLDER_NAME, is_folder_name, show
 from filfl.errors import ConfigError
-from filfl.runs.files import sha256, to_json
+from filfl.runs.files import sha256
 
 ALL = "all"
 RUNS = "runs"
-
-
-@dataclass(frozen=True)
-class Reproduction:
-    """A figure and its runs."""
-
-    name: str
-    experiment: Experiment
-    figure: Figure
-    plan: Plan
 
 
 def figure_names() -> list[str]:
@@ -39,13 +30,13 @@ def figure_names() -> list[str]:
 
 def plan_figures(
     sources: Sequence[str], scale: str, num_seeds: int, changes: Mapping[str, Any], out: Path
-) -> list[Reproduction]:
+) -> list[tuple[Plan, Figure]]:
     """Plan the runs of figures. A source is the name of a figure, "all", or a TOML file."""
     wanted = [name for source in sources for name in (figure_names() if source == ALL else [source])]
     return [_plan_figure(source, scale, num_seeds, changes, out) for source in dict.fromkeys(wanted)]
 
 
-def _plan_figure(source: str, scale: str, num_seeds: int, changes: Mapping[str, Any], out: Path) -> Reproduction:
+def _plan_figure(source: str, scale: str, num_seeds: int, changes: Mapping[str, Any], out: Path) -> tuple[Plan, Figure]:
     name = Path(source).stem
     experiment = Experiment.load(source).at_scale(scale)
     figure = experiment.figure
@@ -53,40 +44,26 @@ def _plan_figure(source: str, scale: str, num_seeds: int, changes: Mapping[str, 
         raise ConfigError(f"{source} has no [figure] section, so there is nothing to reproduce; use filfl compare")
     if not is_folder_name(name) or name == RUNS:
         raise ConfigError(f"the name of the file must be {FOLDER_NAME}, and not {RUNS} (got {show(name)})")
-    try:
-        arms, configs = configs_by_arm(experiment, num_seeds, changes)
-        _check_expectations(figure, [arm.name for arm in arms])
-    except ConfigError as error:
-        raise ConfigError([f"{name}: {problem}" for problem in error.problems]) from None
 
     def planned(arm: str, config: Config) -> PlannedRun:
         key = run_key(config)
         return PlannedRun(replace(config, name=key), out / RUNS / key, f"{name} {arm} seed-{config.seed}")
 
-    plan = Plan(
-        directory=out / name,
-        title=(experiment.compare.title or name) + (f", {scale} scale" if scale != LAPTOP else ""),
-        arms=arms,
-        runs={arm: tuple(planned(arm, config) for config in per_seed) for arm, per_seed in configs.items()},
-        facts={"name": name, "scale": scale, "set": dict(changes)},
-        fixed=("scale", "set"),
-    )
-    return Reproduction(name, experiment, figure, plan)
+    title = (experiment.compare.title or name) + (f", {scale} scale" if scale != LAPTOP else "")
+    try:
+        plan = plan_comparison(experiment, out / name, title, num_seeds, changes, planned)
+        for expectation in map(Expectation.parse, figure.expect):
+            others = [] if expectation.number is not None else [expectation.other]
+            for arm in (expectation.arm, *others):
+                if arm not in plan.runs:
+                    raise ConfigError(f'figure.expect: there is no arm {show(arm)} in "{expectation}"')
+    except ConfigError as error:
+        raise ConfigError([f"{name}: {problem}" for problem in error.problems]) from None
+    facts = {"name": name, "scale": scale, "set": dict(changes)}
+    return replace(plan, facts=facts, fixed=("scale", "set")), figure
 
 
 def run_key(config: Config) -> str:
     """A hash of everything that determines the run: all of its config except the name."""
     identity = {key: value for key, value in config.identity().items() if key != "name"}
-    return sha256(to_json(_sorted(identity)).encode())[:16]
-
-
-def _sorted(table: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: _sorted(value) if isinstance(value, Mapping) else value for key, value in sorted(table.items())}
-
-
-def _check_expectations(figure: Figure, arms: Sequence[str]) -> None:
-    for expectation in map(Expectation.parse, figure.expect):
-        others = [] if expectation.number is not None else [expectation.other]
-        for arm in (expectation.arm, *others):
-            if arm not in arms:
-                raise ConfigError(f'figure.expect: there is no arm {show(arm)} in "{expectation}"')
+    return sha256(json.dumps(identity, sort_keys=True, separators=(",", ":"), allow_nan=False).encode())[:16]

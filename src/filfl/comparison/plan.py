@@ -11,9 +11,8 @@ import tomli_w
 
 from filfl.comparison.pool import PlannedRun, RunProgress, run_all
 from filfl.config.config import Config
-from filfl.config.experiment import Arm, Experiment
+from filfl.config.experiment import Arm, Compare, Experiment
 from filfl.errors import RunError
-from filfl.runs import RunCallback
 from filfl.runs.files import write_atomic
 
 PLAN = "comparison.toml"
@@ -28,6 +27,7 @@ class Plan:
     arms: tuple[Arm, ...]
     runs: Mapping[str, tuple[PlannedRun, ...]]
     """By arm; every arm has the same seeds in the same order."""
+    compare: Compare
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Further entries of comparison.toml and summary.json."""
     fixed: tuple[str, ...] = ("seeds", "arms")
@@ -51,37 +51,26 @@ class Plan:
         }
 
 
-def configs_by_arm(
-    experiment: Experiment, num_seeds: int, changes: Mapping[str, Any]
-) -> tuple[tuple[Arm, ...], dict[str, tuple[Config, ...]]]:
-    """The checked arms, and the configs of each: one per seed, from the experiment's own seed upwards.
-
-    The arms of a seed share data split, availability and initial weights.
-    """
-    arms = experiment.checked_arms()
-    first = experiment.config(changes).seed
-    configs = {arm.name: experiment.config(changes, arm) for arm in arms}
-    seeds = range(first, first + num_seeds)
-    return arms, {arm: tuple(replace(config, seed=seed) for seed in seeds) for arm, config in configs.items()}
-
-
 def plan_comparison(
     experiment: Experiment,
     directory: Path,
     title: str,
     num_seeds: int,
     changes: Mapping[str, Any],
-    trackers: tuple[RunCallback, ...] = (),
+    planned: Callable[[str, Config], PlannedRun],
 ) -> Plan:
-    """The run of an arm and a seed goes into directory/ARM/seed-SEED."""
+    """Every arm with consecutive seeds, from the experiment's own seed upwards. `planned` gives the run of an arm.
 
-    def planned(arm: str, config: Config) -> PlannedRun:
-        folder = directory / arm / f"seed-{config.seed}"
-        return PlannedRun(replace(config, name=arm), folder, f"{arm} {folder.name}", trackers)
-
-    arms, configs = configs_by_arm(experiment, num_seeds, changes)
-    runs = {arm: tuple(planned(arm, config) for config in per_seed) for arm, per_seed in configs.items()}
-    return Plan(directory, title, arms, runs)
+    The arms of a seed share data split, availability and initial weights.
+    """
+    arms = experiment.checked_arms()
+    first = experiment.config(changes).seed
+    configs = {arm.name: experiment.config(changes, arm) for arm in arms}
+    runs = {
+        arm: tuple(planned(arm, replace(config, seed=seed)) for seed in range(first, first + num_seeds))
+        for arm, config in configs.items()
+    }
+    return Plan(directory, title, arms, runs, experiment.compare)
 
 
 def runs_of(plans: Sequence[Plan]) -> list[PlannedRun]:

@@ -1,9 +1,6 @@
-"""Numbers, tables and paragraphs as text."""
+"""Numbers, and tables as text."""
 
-import textwrap
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
 
 from filfl.report.statistics import Spread
 
@@ -66,33 +63,8 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def wrap(text: str, indent: str = "") -> str:
-    """A paragraph in lines of at most 120 characters."""
-    return textwrap.fill(
-        " ".join(text.split()), 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )
-
-
 def markdown_rows(headings: Sequence[str], rows: Sequence[Sequence[str]], align: str = "---") -> list[str]:
     """The lines of a Markdown table; `align` is the rule below every heading but the first."""
     rule = ["---", *[align] * (len(headings) - 1)]
-    return ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in (headings, rule, *rows)]
-
-
-def markdown_page(template: Path, **values: Any) -> str:
-    """A Markdown page from a Jinja template, which can use the filters `wrap`, `bullet` and `table`."""
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(template.parent),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters |= {
-        "wrap": wrap,
-        "bullet": lambda text: wrap(f"- {text}", indent="  "),
-        "table": lambda rows, headings, align="---": "\n".join(markdown_rows(headings, rows, align)),
-    }
-    return environment.get_template(template.name).render(values)
+    texts = [[cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in (headings, rule, *rows)]
+    return [f"| {' | '.join(row)} |" for row in texts]

@@ -1,6 +1,6 @@
 """The measures of a run: each reduces the run's records to one number."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,14 +41,12 @@ def ratio_of(record: Record) -> float | None:
 
 def gap_of(record: Record) -> float | None:
     """Loss of S^f minus loss of the best set. R is a constant minus the loss, so it is a difference of rewards."""
-    best, found = record.get("reward_optimum"), record.get("reward_filtered")
-    return None if best is None or found is None else float(best - found)
+    return _difference(record.get("reward_optimum"), record.get("reward_filtered"))
 
 
 def gain_of(record: Record) -> float | None:
     """delta_t on the filtering set: loss of the mean of all clients that trained, minus loss of the mean of S^f."""
-    all_clients, found = record.get("reward_all"), record.get("reward_filtered")
-    return None if all_clients is None or found is None else float(found - all_clients)
+    return _difference(record.get("reward_filtered"), record.get("reward_all"))
 
 
 def neighbourhood(records: Records) -> float | None:
@@ -78,22 +76,22 @@ def _kept(record: Record) -> float | None:
     return record["num_filtered"] / record["num_available"] if record.get("num_available") else None
 
 
+def _difference(a: float | None, b: float | None) -> float | None:
+    return None if a is None or b is None else a - b
+
+
+def _mean(of: Callable[[Record], float | None], last: int | None = None) -> Callable[[Records], float | None]:
+    """The mean over the rounds that have the number, or over the last of them."""
+
+    def measure(records: Records) -> float | None:
+        values = [value for value in map(of, records) if value is not None]
+        return float(np.mean(values[-last:] if last else values)) if values else None
+
+    return measure
+
+
 def _final(of: Callable[[Record], float | None]) -> Callable[[Records], float | None]:
-    """The mean over the last `LAST` rounds that have the number."""
-    return lambda records: _mean(_known(map(of, records))[-LAST:])
-
-
-def _over_rounds(of: Callable[[Record], float | None]) -> Callable[[Records], float | None]:
-    """The mean over all rounds that have the number."""
-    return lambda records: _mean(_known(map(of, records)))
-
-
-def _known(values: Iterable[float | None]) -> list[float]:
-    return [value for value in values if value is not None]
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return float(np.mean(values)) if values else None
+    return _mean(of, LAST)
 
 
 MEASURES = {
@@ -102,11 +100,11 @@ MEASURES = {
     "train-loss": Measure("train\nloss", _final(lambda r: r.get("train_loss"))),
     "client-accuracy": Measure("mean over\nclients", _final(lambda r: metric_of(r, "client_accuracy"))),
     "worst-tenth": Measure("worst\ntenth", _final(lambda r: metric_of(r, "worst_tenth"))),
-    "filtered": Measure("|S^f|", _over_rounds(lambda r: float(r["num_filtered"])), "{:.1f}"),
-    "kept": Measure("kept", _over_rounds(_kept), "{:.2f}"),
-    "gain": Measure("gain\nin loss", _over_rounds(gain_of), "{:.4f}"),
-    "ratio": Measure("ratio to\noptimum", _over_rounds(ratio_of), "{:.4f}"),
-    "gap": Measure("gap\nin loss", _over_rounds(gap_of), "{:.4f}"),
+    "filtered": Measure("|S^f|", _mean(lambda r: float(r["num_filtered"])), "{:.1f}"),
+    "kept": Measure("kept", _mean(_kept), "{:.2f}"),
+    "gain": Measure("gain\nin loss", _mean(gain_of), "{:.4f}"),
+    "ratio": Measure("ratio to\noptimum", _mean(ratio_of), "{:.4f}"),
+    "gap": Measure("gap\nin loss", _mean(gap_of), "{:.4f}"),
     "distance": Measure("squared\ndistance", _final(lambda r: metric_of(r, "distance")), "{:.2e}"),
     "neighbourhood": Measure("neigh-\nbourhood", neighbourhood, "{:.2e}"),
     "rate": Measure("slope", rate, "{:.2f}"),

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
@@ -17,6 +18,14 @@ from filfl.report.series import CURVES, Curve, Series
 # Okabe and Ito's palette, which colour-blind readers can distinguish.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 LINES = ("-", "--", ":", "-.")
+STYLE: dict[Any, Any] = {
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 11,
+    "legend.frameon": False,
+}
 NEAR = 12
 """A label farther than this from its point, in typographic points, is joined to it by a line."""
 
@@ -32,39 +41,32 @@ def draw_comparison(drawn: Drawn, against: Mapping[str, str], title: str, direct
     return [draw_curves(main, drawn, against, title, directory / "comparison.png"), *paths]
 
 
+@rc_context(STYLE)
 def draw_curves(
     names: Sequence[str], drawn: Drawn, against: Mapping[str, str], title: str, path: Path, dpi: int = 150
 ) -> Path:
     """A PNG with one panel per curve."""
-    styles = {
-        arm: (COLOURS[colour % len(COLOURS)], LINES[line % len(LINES)])
-        for arm, (colour, line) in arm_places(list(drawn), against).items()
-    }
+    places = arm_places(list(drawn), against)
     columns = 2 if len(names) == 4 else len(names)
     rows = len(names) // columns
     figure = Figure(figsize=(5.6 * columns, 3.9 * rows + 0.6), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False).flatten()
     for axis, name in zip(axes, names, strict=True):
+        curve = CURVES[name]
         for arm, series in drawn.items():
             if name in series:
-                _draw(axis, CURVES[name], series[name], arm, styles[arm])
-        axis.set_title(CURVES[name].title, fontsize=11)
-        axis.set_xlabel("Round")
-        if CURVES[name].logarithmic:
-            axis.set_xscale("log")
-            axis.set_yscale("log")
-        if CURVES[name].from_zero:
+                _draw(axis, curve, series[name], arm, *places[arm])
+        scale = "log" if curve.logarithmic else "linear"
+        axis.set(title=curve.title, xlabel="Round", xscale=scale, yscale=scale)
+        if curve.from_zero:
             axis.set_ylim(bottom=0)
-        _plain(axis)
-    labels = {label: handle for a in axes for handle, label in zip(*a.get_legend_handles_labels(), strict=True)}
-    figure.legend(
-        labels.values(), labels.keys(), loc="outside lower center", ncols=min(len(labels), 3 * columns), frameon=False
-    )
+    _legend(figure, 3 * columns)
     figure.suptitle(title, fontsize=12 if columns > 1 else 10, wrap=True)
     figure.savefig(path, dpi=dpi)
     return path
 
 
+@rc_context(STYLE)
 def draw_summary_bars(summary: Mapping[str, Any], measure: str, path: Path, dpi: int = 150) -> Path:
     """A PNG of a measure of arms that are combinations of factors: the first factor gives the colour, the last the
     group of bars, and those in between the panel."""
@@ -82,45 +84,37 @@ def draw_summary_bars(summary: Mapping[str, Any], measure: str, path: Path, dpi:
             place = np.arange(len(groups)) + (i - (len(colours) - 1) / 2) * width
             axis.bar(place, mean, width, yerr=std, color=COLOURS[i % len(COLOURS)], label=colour, error_kw={"lw": 0.8})
         axis.set_xticks(range(len(groups)), groups, rotation=30, ha="right")
-        axis.set_ylabel(MEASURES[measure].title)
-        axis.set_title(", ".join(panel), fontsize=11)
-        _plain(axis)
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
-    figure.suptitle(summary["title"], fontsize=12, wrap=True)
+        axis.set(ylabel=MEASURES[measure].title, title=", ".join(panel))
+    _legend(figure, len(colours))
+    figure.suptitle(summary["title"], wrap=True)
     figure.savefig(path, dpi=dpi)
     return path
 
 
+@rc_context(STYLE)
 def draw_summary_uplink(summary: Mapping[str, Any], measure: str, path: Path, dpi: int = 150) -> Path:
     """A PNG of a measure against upload: the level of the first factor labels the point, the others give the panel."""
-    arms = {tuple(arm["levels"]): arm["measures"] for arm in summary["arms"]}
-    values = {
-        levels: (measures["uplink"]["mean"], measures[measure]["mean"], measures[measure]["std"])
-        for levels, measures in arms.items()
-        if measure in measures
-    }
-    panels = list(dict.fromkeys(levels[1:] for levels in values))
+    panels: dict[tuple[str, ...], dict[str, Mapping[str, Any]]] = {}
+    for arm in summary["arms"]:
+        if measure in arm["measures"]:
+            first, *others = arm["levels"]
+            panels.setdefault(tuple(others), {})[first] = arm["measures"]
     figure = Figure(figsize=(6.4 * len(panels), 4.8), layout="constrained")
     axes = figure.subplots(1, len(panels), squeeze=False, sharey=True).flatten()
-    for axis, panel in zip(axes, panels, strict=True):
-        points = {levels[0]: point for levels, point in values.items() if levels[1:] == panel}
-        for i, (sent, mean, std) in enumerate(points.values()):
-            axis.errorbar(sent, mean, std, color=COLOURS[i % len(COLOURS)], lw=1.2, alpha=0.35)
-            axis.plot(sent, mean, "o", color=COLOURS[i % len(COLOURS)], markersize=5)
-        axis.set_xscale("log")
+    for axis, (panel, arms) in zip(axes, panels.items(), strict=True):
+        for i, found in enumerate(arms.values()):
+            sent, mean, colour = found["uplink"]["mean"], found[measure]["mean"], COLOURS[i % len(COLOURS)]
+            axis.errorbar(sent, mean, found[measure]["std"], color=colour, lw=1.2, alpha=0.35)
+            axis.plot(sent, mean, "o", color=colour, markersize=5)
+        axis.set(xscale="log", xlabel="Uplink, MB", ylabel=MEASURES[measure].title, title=", ".join(panel))
         axis.xaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
         axis.xaxis.set_major_formatter("{x:g}")
         axis.xaxis.set_minor_formatter(NullFormatter())
-        axis.set_xlabel("Uplink, MB")
-        axis.set_ylabel(MEASURES[measure].title)
-        axis.set_title(", ".join(panel), fontsize=11)
         axis.margins(x=0.18)
-        _plain(axis)
-    figure.suptitle(summary["title"], fontsize=12, wrap=True)
+    figure.suptitle(summary["title"], wrap=True)
     figure.draw_without_rendering()  # fixes the positions, which the labels need
-    for axis, panel in zip(axes, panels, strict=True):
-        label_points(axis, {levels[0]: (x, y) for levels, (x, y, _) in values.items() if levels[1:] == panel})
+    for axis, arms in zip(axes, panels.values(), strict=True):
+        label_points(axis, {name: (found["uplink"]["mean"], found[measure]["mean"]) for name, found in arms.items()})
     figure.savefig(path, dpi=dpi)
     return path
 
@@ -157,20 +151,22 @@ def arm_places(arms: Sequence[str], against: Mapping[str, str]) -> dict[str, tup
     return {arm: (group[against[arm]].index(arm), bases.index(against[arm])) for arm in arms}
 
 
-def _draw(axis: Axes, curve: Curve, series: Series, label: str, style: tuple[str, str]) -> None:
-    colour, line = style
-    rounds, mean, std = list(series.rounds), np.array(series.mean), np.array(series.std)
+def _draw(axis: Axes, curve: Curve, series: Series, label: str, colour: int, line: int) -> None:
+    rounds, mean, std = (np.array(values) for values in (series.rounds, series.mean, series.std))
     if curve.steps:  # the last step is as wide as the others
-        rounds, mean, std = [*rounds, rounds[-1] + 1], np.append(mean, mean[-1]), np.append(std, std[-1])
-    drawn = "steps-post" if curve.steps else "default"
-    axis.plot(rounds, mean, line, color=colour, label=label, linewidth=1.7, drawstyle=drawn)
-    step: Literal["post"] | None = "post" if curve.steps else None
+        rounds, mean, std = np.append(rounds, rounds[-1] + 1), np.append(mean, mean[-1]), np.append(std, std[-1])
     low = np.maximum(mean - std, 0) if curve.from_zero else mean - std
     if curve.logarithmic:  # a band down to 0 has no lower edge on a logarithmic axis
         low = np.maximum(low, mean / 10)
-    axis.fill_between(rounds, low, mean + std, color=colour, alpha=0.14, linewidth=0, step=step)
+    shown, drawstyle = COLOURS[colour % len(COLOURS)], "steps-post" if curve.steps else "default"
+    axis.plot(rounds, mean, LINES[line % len(LINES)], color=shown, label=label, linewidth=1.7, drawstyle=drawstyle)
+    step: Literal["post"] | None = "post" if curve.steps else None
+    axis.fill_between(rounds, low, mean + std, color=shown, alpha=0.14, linewidth=0, step=step)
 
 
-def _plain(axis: Axes) -> None:
-    axis.grid(alpha=0.25)
-    axis.spines[["top", "right"]].set_visible(False)
+def _legend(figure: Figure, columns: int) -> None:
+    """One legend below all panels, with every label once."""
+    labels = {
+        label: handle for axis in figure.axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(labels.values(), labels.keys(), loc="outside lower center", ncols=min(len(labels), columns))

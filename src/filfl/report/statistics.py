@@ -55,6 +55,11 @@ class ArmStatistics:
     tests: dict[str, Tested]
     """By measure; empty for an arm that is tested against itself."""
 
+    def p_values(self, measure: str = "accuracy") -> tuple[float | None, float | None]:
+        """The p of Welch's test and of the paired test."""
+        tested = self.tests.get(measure)
+        return (tested.welch_p, tested.paired_p) if tested else (None, None)
+
 
 def compare_arms(
     runs: Mapping[str, Sequence[Records]], against: Mapping[str, str], target: float, at: Sequence[int]

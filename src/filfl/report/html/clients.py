@@ -1,5 +1,6 @@
 """The state of every client in every round of a run, as a map and as counts, and the decisions of each filter round."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -19,11 +20,14 @@ MOST_DECISIONS = 300_000
 
 def client_map(run: Run) -> dict[str, Any]:
     """The map, as one string of digits per client, and the counts of the table beside it."""
-    counts = {part: _counted(record[part] for record in run.records) for part in ("considered", "selected")}
-    counts["refused"] = _counted(_refused(record) for record in run.records)
-    kept = _counted(kept_of(record) for record in run.records)
-    known = np.arange(len(run.clients)) if run.clients else _listed(run)
-    shown = _most_involved(known, counts)
+    counts = {part: rounds_in(run, part) for part in ("considered", "selected", "refused", "kept")}
+    involved = counts["considered"] + counts["selected"] + counts["refused"]
+    if run.clients:
+        known = np.arange(len(run.clients))
+    else:  # those that the records name
+        known = _ids(sorted(involved.keys() | {k for record in run.records for k in record["available"] or ()}))
+    # The sort is stable: of clients that are equally involved, the first ones are shown.
+    shown = np.sort(_ids(sorted(known.tolist(), key=lambda k: -involved[k])[:MOST_SHOWN]))
     available, all_listed = np.zeros(len(shown), dtype=np.int64), True
     cells = np.full((len(shown), len(run.records)), AWAY, dtype=np.uint8)
     considered: set[int] = set()
@@ -41,7 +45,7 @@ def client_map(run: Run) -> dict[str, Any]:
             cells[np.intersect1d(present, _rows(shown, sorted(out))), column] = FILTERED_OUT
             cells[_rows(shown, record["filtered"]), column] = IN
         cells[_rows(shown, record["selected"]), column] = SELECTED
-        cells[_rows(shown, _refused(record)), column] = REFUSED
+        cells[_rows(shown, _clients_in(record, "refused")), column] = REFUSED
     texts = (cells + ord("0")).astype(np.uint8)
     clients = run.clients
     return {
@@ -52,8 +56,7 @@ def client_map(run: Run) -> dict[str, Any]:
         "sizes": clients.num_train[shown].tolist() if clients else None,
         "fault": clients.fault[shown].tolist() if clients else None,
         "available": available.tolist() if all_listed else None,
-        "kept": [kept.get(k, 0) for k in shown.tolist()],
-        **{part: [counted.get(k, 0) for k in shown.tolist()] for part, counted in counts.items()},
+        **{part: [rounds[k] for k in shown.tolist()] for part, rounds in counts.items()},
         "why": {k: reason for record in run.records for k, reason in record["refused"].items()},
     }
 
@@ -74,36 +77,15 @@ def decisions(run: Run, most: int) -> list[list[Any]]:
     return made
 
 
-def kept_of(record: Mapping[str, Any]) -> Iterable[int]:
-    """The clients that the filter kept in a round; none if it did not filter."""
-    return record["filtered"] or () if record["did_filter"] else ()
+def rounds_in(run: Run, part: str) -> Counter[int]:
+    """In how many rounds each client was considered, kept, selected or refused."""
+    return Counter(k for record in run.records for k in set(_clients_in(record, part)))
 
 
-def _refused(record: Mapping[str, Any]) -> list[int]:
-    return [int(k) for k in record["refused"]]
-
-
-def _listed(run: Run) -> Ids:
-    """The clients that the records name."""
-    parts = ("available", "considered", "selected")
-    named = {k for record in run.records for part in parts for k in record[part] or ()}
-    return _ids(sorted(named.union(*map(_refused, run.records))))
-
-
-def _counted(groups: Iterable[Iterable[int]]) -> dict[int, int]:
-    """In how many groups each client occurs."""
-    ids, counts = np.unique(_ids([k for group in groups for k in set(group)]), return_counts=True)
-    return dict(zip(ids.tolist(), counts.tolist(), strict=True))
-
-
-def _most_involved(known: Ids, counts: Mapping[str, Mapping[int, int]]) -> Ids:
-    if len(known) <= MOST_SHOWN:
-        return known
-    involved = np.zeros(len(known), dtype=np.int64)
-    for counted in counts.values():
-        rows = _rows(known, _ids(list(counted)))
-        involved[rows] += _ids([counted[k] for k in known[rows].tolist()])
-    return np.sort(known[np.argsort(-involved, kind="stable")[:MOST_SHOWN]])
+def _clients_in(record: Mapping[str, Any], part: str) -> Iterable[int]:
+    if part == "kept":
+        return record["filtered"] or () if record["did_filter"] else ()
+    return map(int, record[part])  # `refused` is a JSON object, whose keys are text
 
 
 def _rows(shown: Ids, ids: Iterable[int] | Ids) -> Ids:

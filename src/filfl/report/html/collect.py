@@ -3,7 +3,7 @@
 import contextlib
 import json
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,107 +63,90 @@ class Section:
 
 def collect(directories: Sequence[Path], read: Read = scan_run) -> list[Section]:
     """All sections of these directories, comparisons first. A run of a comparison is not shown again by itself."""
-    comparisons: dict[Path, Path] = {}
-    single: dict[Path, Path] = {}
+    places: dict[Path, Path] = {}
     for directory in directories:
         if not directory.is_dir():
             what = "is a file, not a directory" if directory.exists() else "does not exist"
             raise RunError(f"{directory} {what}: give the directory of a run or of a comparison, such as runs/demo")
-        _search(directory, DEPTH, comparisons, single)
-    sections = [_comparison(place, read) for place in comparisons.values()]
+        for place in _search(directory, DEPTH):
+            places.setdefault(place.resolve(), place)
+    sections = [_comparison(place, read) for place in places.values() if _is_comparison(place)]
     shown = {run.directory.resolve() for section in sections for run in section.started}
-    return sections + _single_runs([read(place) for resolved, place in single.items() if resolved not in shown])
+    by_data: dict[str, list[Run]] = {}
+    for resolved, place in places.items():
+        if resolved not in shown and not _is_comparison(place):
+            run = read(place)
+            by_data.setdefault(_name_in(run, "data") or "unknown data", []).append(run)
+    for data, runs in by_data.items():
+        arms, seeds = _grouped(runs)
+        title = arms[0].name if len(arms) == 1 else f"{len(runs)} runs on {data}"
+        place = runs[0].directory if len(runs) == 1 else runs[0].directory.parent
+        sections.append(Section(title, place, seeds, arms, planned=False))
+    return sections
 
 
-def _search(directory: Path, depth: int, comparisons: dict[Path, Path], single: dict[Path, Path]) -> None:
-    resolved = directory.resolve()
-    if (directory / PLAN).is_file():
-        comparisons.setdefault(resolved, directory)
-    elif is_run(directory):
-        single.setdefault(resolved, directory)
+def _is_comparison(directory: Path) -> bool:
+    return (directory / PLAN).is_file()
+
+
+def _search(directory: Path, depth: int) -> Iterator[Path]:
+    """The comparisons and runs in a directory."""
+    if _is_comparison(directory) or is_run(directory):
+        yield directory
     elif depth:
         with contextlib.suppress(OSError):  # a folder without read permission is skipped
             for inner in sorted(directory.iterdir()):
                 if inner.is_dir() and not inner.name.startswith("."):
-                    _search(inner, depth - 1, comparisons, single)
+                    yield from _search(inner, depth - 1)
 
 
 def _comparison(place: Path, read: Read) -> Section:
     try:
         plan = tomllib.loads((place / PLAN).read_text(encoding="utf-8"))
         seeds = tuple(int(seed) for seed in plan["seeds"])
-        arms = tuple(
-            ArmRuns(str(name), str(changes["against"]), _runs(place, plan["runs"][name], seeds, read))
-            for name, changes in plan["arms"].items()
-        )
-        if {arm.against for arm in arms} - {arm.name for arm in arms}:
-            raise ValueError("an arm is tested against one that does not exist")
-        title = str(plan["title"])
+        arms = []
+        for name, changes in plan["arms"].items():
+            runs = [read(run) if is_run(run := place / path) else None for path in plan["runs"][name]]
+            if len(runs) != len(seeds) or changes["against"] not in plan["arms"]:
+                raise ValueError("not one run per seed, or tested against an arm that does not exist")
+            arms.append(ArmRuns(name, changes["against"], tuple(runs)))
+        return Section(str(plan["title"]), place, seeds, tuple(arms), _target(place))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return _damaged_comparison(place, read)
-    return Section(title, place, seeds, arms, _target(plan, place / "summary.json"))
+        problem = f"{PLAN} is damaged: showing the runs that were found, tested against the one without a filter"
+        inside = [run for inner in sorted(place.iterdir()) if inner.is_dir() for run in _search(inner, DEPTH)]
+        found, seeds = _grouped([read(run) for run in inside if not _is_comparison(run)])
+        return Section(place.resolve().name, place, seeds, found, planned=False, problems=(problem,))
 
 
-def _runs(place: Path, paths: Sequence[str], seeds: Sequence[int], read: Read) -> tuple[Run | None, ...]:
-    if len(paths) != len(seeds):
-        raise ValueError("there must be one run per seed")
-    return tuple(read(place / path) if is_run(place / path) else None for path in paths)
-
-
-def _damaged_comparison(place: Path, read: Read) -> Section:
-    """A comparison whose plan cannot be read: the arms are derived from the runs in its directory."""
-    single: dict[Path, Path] = {}
-    for inner in sorted(place.iterdir()):
-        if inner.is_dir():
-            _search(inner, DEPTH, {}, single)
-    problem = f"{PLAN} is damaged: showing the runs that were found, tested against the one without a filter"
-    arms, seeds = _grouped([read(path) for path in single.values()])
-    return Section(place.resolve().name, place, seeds, arms, planned=False, problems=(problem,))
-
-
-def _target(plan: Mapping[str, Any], summary: Path) -> float | None:
-    """The target accuracy in the plan, or else the one that the finished comparison used."""
-    found = plan.get("target")
-    if found is None:
-        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
-            found = json.loads(summary.read_bytes())["target"]
-    return float(found) if isinstance(found, int | float) and 0 <= found <= 1 else None
-
-
-def _single_runs(runs: Sequence[Run]) -> list[Section]:
-    """One section per dataset, in which its runs are compared with each other."""
-    by_data: dict[str, list[Run]] = {}
-    for run in runs:
-        by_data.setdefault(str(_section_of(run, "data").get("name", "unknown data")), []).append(run)
-    sections = []
-    for data, members in by_data.items():
-        arms, seeds = _grouped(members)
-        title = arms[0].name if len(arms) == 1 else f"{len(members)} runs on {data}"
-        place = members[0].directory if len(members) == 1 else members[0].directory.parent
-        sections.append(Section(title, place, seeds, arms, planned=False))
-    return sections
+def _target(comparison: Path) -> float | None:
+    """The target accuracy that the finished comparison used."""
+    try:
+        target = json.loads((comparison / "summary.json").read_bytes())["target"]
+        return float(target) if 0 <= target <= 1 else None
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
 
 
 def _grouped(runs: Sequence[Run]) -> tuple[tuple[ArmRuns, ...], tuple[int, ...]]:
     """Runs that differ only in the seed form one arm. It is named after the run, or after its directory if two arms
     have the same name."""
-    groups: dict[str, list[Run]] = {}
+    groups: list[list[Run]] = []
     for run in runs:
-        same = {key: value for key, value in run.table.items() if key not in NOT_COMPARED}
-        key = json.dumps([run.name, same], sort_keys=True, default=str)
-        group = groups.setdefault(key, [])
-        if not run.table or any(run.seed == other.seed for other in group):
-            groups[f"{key} {run.directory}"] = [run]
+        for group in groups:
+            same = run.table and run.name == group[0].name and _config(run) == _config(group[0])
+            if same and all(run.seed != other.seed for other in group):
+                group.append(run)
+                break
         else:
-            group.append(run)
-    members = [group for group in groups.values() if group]
-    names = [group[0].name for group in members]
-    labels = names if len(set(names)) == len(names) else _distinct_parts([group[0].directory for group in members])
+            groups.append([run])
+    labels = [group[0].name for group in groups]
+    if len(set(labels)) < len(labels):
+        labels = _distinct_parts([group[0].directory for group in groups])
     seeds = tuple(sorted({run.seed for run in runs}))
     arms = []
-    for label, group in zip(labels, members, strict=True):
+    for label, group in zip(labels, groups, strict=True):
         by_seed = {run.seed: run for run in group}
-        arms.append(ArmRuns(label, labels[_baseline(group[0], members)], tuple(map(by_seed.get, seeds))))
+        arms.append(ArmRuns(label, labels[_baseline(group[0], groups)], tuple(map(by_seed.get, seeds))))
     return tuple(arms), seeds
 
 
@@ -178,18 +161,17 @@ def _distinct_parts(directories: Sequence[Path]) -> list[str]:
 
 def _baseline(run: Run, groups: Sequence[Sequence[Run]]) -> int:
     """The arm with the same config but without a filter, or else the first arm."""
-
-    def without_filter(other: Run) -> dict[str, Any]:
-        return {key: value for key, value in other.table.items() if key not in (*NOT_COMPARED, "filter")}
-
-    unfiltered = (
-        i
-        for i, (other, *_) in enumerate(groups)
-        if _section_of(other, "filter").get("name") == "none" and without_filter(other) == without_filter(run)
-    )
-    return next(unfiltered, 0)
+    for i, (other, *_) in enumerate(groups):
+        if _name_in(other, "filter") == "none" and _config(other, "filter") == _config(run, "filter"):
+            return i
+    return 0
 
 
-def _section_of(run: Run, name: str) -> Mapping[str, Any]:
-    found = run.table.get(name)
-    return found if isinstance(found, Mapping) else {}
+def _config(run: Run, *without: str) -> dict[str, Any]:
+    return {key: value for key, value in run.table.items() if key not in (*NOT_COMPARED, *without)}
+
+
+def _name_in(run: Run, section: str) -> str | None:
+    """The name of a plug-in in the config of a run."""
+    found = run.table.get(section)
+    return str(found["name"]) if isinstance(found, Mapping) and "name" in found else None

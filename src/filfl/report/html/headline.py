@@ -3,14 +3,13 @@
 import dataclasses
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from filfl.report.formatting import count, megabytes, p_equals, percent, points, spread_text
-from filfl.report.html.clients import kept_of
-from filfl.report.html.collect import ArmRuns, Section
+from filfl.report.html.clients import rounds_in
+from filfl.report.html.collect import Section
 from filfl.report.statistics import LEVEL, ArmStatistics, compare_arms, default_target
 from filfl.report.table import accuracy_difference
 from filfl.runs.reader import Run
@@ -43,11 +42,15 @@ def headline(section: Section, statistics: Sequence[ArmStatistics], target: floa
     tiles = [_tile("Best method", winner.arm, _score(winner)) | {"arm": winner.arm}]
     if rival:
         tiles += [_difference_tile(winner, rival), _cost_tile(winner, rival, target)]
-    if kept := _kept(section, arms, winner):
-        sentences.append(kept.sentence)
-        tiles.append(kept.tile)
+    if filtering := _filtering(section, arms, winner):
+        sentences.append(filtering[0])
+        tiles.append(filtering[1])
+    progress = ""
+    if not section.finished:
+        done, total = sum(run.finished for run in section.started), len(section.started) + section.missing
+        progress = f"So far, with {done} of {count(total, 'run')} finished: "
     return {
-        "sentence": _progress(section) + " ".join(filter(None, sentences)),
+        "sentence": progress + " ".join(filter(None, sentences)),
         "more": _other_groups(winner, arms),
         "tiles": tiles,
     }
@@ -77,13 +80,6 @@ def best(arms: Sequence[ArmStatistics]) -> ArmStatistics | None:
     return min(losses, key=lambda arm: arm.measures["test-loss"].mean) if losses else None
 
 
-def _progress(section: Section) -> str:
-    if section.finished:
-        return ""
-    done, total = sum(run.finished for run in section.started), len(section.started) + section.missing
-    return f"So far, with {done} of {count(total, 'run')} finished: "
-
-
 def _rival(winner: ArmStatistics, arms: dict[str, ArmStatistics]) -> ArmStatistics | None:
     """The arm that the winner is tested against. If that is itself, the best of the arms tested against the winner."""
     if winner.arm != winner.against:
@@ -92,8 +88,7 @@ def _rival(winner: ArmStatistics, arms: dict[str, ArmStatistics]) -> ArmStatisti
 
 
 def _p(winner: ArmStatistics, rival: ArmStatistics) -> float | None:
-    tests = (winner if winner.against == rival.arm else rival).tests
-    return tests["accuracy"].welch_p if "accuracy" in tests else None
+    return (winner if winner.against == rival.arm else rival).p_values()[0]
 
 
 def _score(arm: ArmStatistics) -> str:
@@ -172,72 +167,43 @@ def _cost_tile(winner: ArmStatistics, rival: ArmStatistics, target: float) -> di
     return _tile(label, mine[1], f"{mine[0]}; {rival.arm} needs {theirs[1]} and {theirs[0]}")
 
 
-@dataclass(frozen=True)
-class Kept:
-    """How many clients the filter of an arm considered and kept, summed over its filter rounds."""
-
-    arm: ArmRuns
-    considered: Counter[bool]
-    """By whether the client is bad."""
-    kept: Counter[bool]
-    filter_rounds: int
-
-    @property
-    def shares(self) -> tuple[str, str] | None:
-        """The shares of bad and of other clients that were kept; None if there are not both kinds."""
-        if not self.considered[True] or not self.considered[False]:
-            return None
-        return _share(self.kept[True] / self.considered[True]), _share(self.kept[False] / self.considered[False])
-
-    @property
-    def sentence(self) -> str:
-        if self.shares:
-            bad, others = self.shares
-            return f"The filter of {self.arm.name} kept bad clients in {bad} of the cases and the others in {others}."
-        kept, considered = (counts.total() / self.filter_rounds for counts in (self.kept, self.considered))
-        return f"The filter of {self.arm.name} kept {kept:.0f} of {considered:.0f} clients on average."
-
-    @property
-    def tile(self) -> dict[str, str]:
-        run = self.arm.started[0]
-        least = ", ".join(_kept_least(run))
-        named = f"Kept least, seed {run.seed}: {least}" if least else "No client was filtered out"
-        if self.shares:
-            bad, others = self.shares
-            detail = f"and {others} of the other clients. {named}"
-            return _tile(f"Kept by the filter of {self.arm.name}", f"{bad} of bad clients", detail)
-        removed = 1 - self.kept.total() / self.considered.total()
-        return _tile(f"Filtered out by {self.arm.name}", _share(removed), named)
-
-
-def _kept(section: Section, arms: dict[str, ArmStatistics], winner: ArmStatistics) -> Kept | None:
-    """What the filter of the winner kept, or that of the best arm that filters."""
-    filters = {arm.name: kept for arm in section.arms if (kept := _kept_by(arm)).filter_rounds}
+def _filtering(
+    section: Section, arms: dict[str, ArmStatistics], winner: ArmStatistics
+) -> tuple[str, dict[str, str]] | None:
+    """A sentence and a tile about what the filter of the winner kept, or that of the best arm that filters."""
+    filters = {arm.name: arm for arm in section.arms if any(map(_filter_rounds, arm.started))}
     leader = winner if winner.arm in filters else best([arms[name] for name in filters])
-    return filters[leader.arm] if leader else None
-
-
-def _kept_by(arm: ArmRuns) -> Kept:
-    considered, kept, filter_rounds = Counter[bool](), Counter[bool](), 0
-    for run in arm.started:
+    if leader is None:
+        return None
+    runs = filters[leader.arm].started
+    considered, kept = Counter[bool](), Counter[bool]()  # by whether the client is bad
+    for run in runs:
         bad = set(np.flatnonzero(run.clients.noisy).tolist()) if run.clients else set()
-        for record in run.records:
-            considered.update(k in bad for k in record["considered"])
-            kept.update(k in bad for k in kept_of(record))
-            filter_rounds += bool(record["considered"])
-    return Kept(arm, considered, kept, filter_rounds)
+        for totals, part in ((considered, "considered"), (kept, "kept")):
+            for k, rounds in rounds_in(run, part).items():
+                totals[k in bad] += rounds
+    least = ", ".join(_kept_least(runs[0]))
+    named = f"Kept least, seed {runs[0].seed}: {least}" if least else "No client was filtered out"
+    if considered[True] and considered[False]:
+        of_bad, others = (f"{100 * kept[kind] / considered[kind]:.0f} %" for kind in (True, False))
+        sentence = f"The filter of {leader.arm} kept bad clients in {of_bad} of the cases and the others in {others}."
+        detail = f"and {others} of the other clients. {named}"
+        return sentence, _tile(f"Kept by the filter of {leader.arm}", f"{of_bad} of bad clients", detail)
+    mean_kept, mean_considered = (totals.total() / sum(map(_filter_rounds, runs)) for totals in (kept, considered))
+    sentence = f"The filter of {leader.arm} kept {mean_kept:.0f} of {mean_considered:.0f} clients on average."
+    removed = f"{100 * (1 - kept.total() / considered.total()):.0f} %"
+    return sentence, _tile(f"Filtered out by {leader.arm}", removed, named)
+
+
+def _filter_rounds(run: Run) -> int:
+    return sum(bool(record["considered"]) for record in run.records)
 
 
 def _kept_least(run: Run) -> list[str]:
     """The clients that were kept least often in relation to how often they were considered."""
-    considered = Counter(k for record in run.records for k in record["considered"])
-    kept = Counter(k for record in run.records for k in kept_of(record))
+    considered, kept = rounds_in(run, "considered"), rounds_in(run, "kept")
     removed = sorted(
         (k for k in considered if kept[k] < considered[k]), key=lambda k: (kept[k] / considered[k], -considered[k], k)
     )
     names = {k: run.clients.names[k] for k in removed[:NAMED] if run.clients and k < len(run.clients)}
     return [f"{names.get(k, k)} ({kept[k]} of {considered[k]})" for k in removed[:NAMED]]
-
-
-def _share(value: float) -> str:
-    return f"{100 * value:.0f} %"

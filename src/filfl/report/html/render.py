@@ -64,12 +64,14 @@ def to_script(data: dict[str, Any]) -> str:
 
 
 def settings(section: Section) -> dict[str, Any]:
-    """The config keys that all arms share, and those that differ, with one value per arm (None if not set)."""
-    tables = [_flat(arm.started[0].table) if arm.started else None for arm in section.arms]
+    """The config keys that all arms share, and those that differ, with one value per arm (None if not set). Values are
+    as in TOML. The page shows name and seed elsewhere."""
+    configs = [dotted_keys(arm.started[0].table) if arm.started else {} for arm in section.arms]
+    tables = [{key: show(value) for key, value in each.items() if key not in ("name", "seed")} for each in configs]
     known = [table for table in tables if table]
     keys = dict.fromkeys(key for table in known for key in table)
     shared = {key: known[0][key] for key in keys if all(table.get(key) == known[0].get(key) for table in known)}
-    differing = [[key, [table.get(key) if table else None for table in tables]] for key in keys if key not in shared]
+    differing = [[key, [table.get(key) for table in tables]] for key in keys if key not in shared]
     return {"shared": list(shared.items()), "differing": differing}
 
 
@@ -96,21 +98,17 @@ def _section(section: Section, most: int, show: ShowRun) -> dict[str, Any]:
 
 
 def _curves(section: Section) -> dict[str, list[dict[str, list[float]]]]:
-    """For every chart one line per arm, in the order of the arms."""
+    """For every chart one line per arm, in the order of the arms. Five digits are more than a screen can show."""
+
+    def line(name: str, arm: ArmRuns) -> dict[str, list[float]]:
+        series = series_of(CURVES[name], arm.started) or Series((), (), ())
+        mean, std = ([rounded(y, 5) for y in values] for values in (series.mean, series.std))
+        return {"x": list(series.rounds), "mean": mean, "std": std}
+
     names = ("accuracy", "test-loss", "train-loss", "filtered", "noisy")
-    lines = {name: [_line(series_of(CURVES[name], arm.started)) for arm in section.arms] for name in names}
-    return {**lines, "uplink": [_against_upload(arm) for arm in section.arms]}
-
-
-def _line(series: Series | None) -> dict[str, list[float]]:
-    """Five digits are more than a screen can show."""
-    x, mean, std = (series.rounds, series.mean, series.std) if series else ((), (), ())
-    return {"x": list(x), "mean": [rounded(y, 5) for y in mean], "std": [rounded(y, 5) for y in std]}
-
-
-def _against_upload(arm: ArmRuns) -> dict[str, list[float]]:
-    line = _line(series_of(CURVES["accuracy"], arm.started))
-    return {**line, "x": [rounded(x, 5) for x in uploaded(arm.started)]}
+    lines = {name: [line(name, arm) for arm in section.arms] for name in names}
+    sent = [[rounded(x, 5) for x in uploaded(arm.started)] for arm in section.arms]
+    return {**lines, "uplink": [{**line, "x": x} for line, x in zip(lines["accuracy"], sent, strict=True)]}
 
 
 def _run_facts(run: Run) -> dict[str, Any]:
@@ -130,11 +128,6 @@ def _run_facts(run: Run) -> dict[str, Any]:
         "versions": {str(k): str(v) for k, v in versions.items()} if isinstance(versions, Mapping) else {},
         "seconds": {phase: round(value, 3) for phase, value in seconds.items()},
     }
-
-
-def _flat(table: Mapping[str, Any]) -> dict[str, str]:
-    """The config as dotted keys with values as in TOML, without name and seed, which the page shows elsewhere."""
-    return {key: show(value) for key, value in dotted_keys(table).items() if key not in ("name", "seed")}
 
 
 def _file(name: str) -> str:
