@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 
 from filfl.config.schema import Count, Share
 from filfl.data.base import Partitioned
-from filfl.data.cache import cached
 from filfl.data.cifar10_pickle import read_pickle
 from filfl.data.federated import FederatedData
-from filfl.data.sources import find_source, not_in_test, read_npz
+from filfl.data.sources import Arrays, cached, find_source, not_in_test, read_npz
 from filfl.errors import DataError
 from filfl.rng import SETUP, stream
 
@@ -89,7 +88,7 @@ def _batch_files(folder: Path, ending: str) -> list[Path]:
     return [] if missing else files
 
 
-def _read_batches(files: list[Path], read: Callable[[Path], tuple[Any, Any]]) -> dict[str, NDArray[Any]]:
+def _read_batches(files: list[Path], read: Callable[[Path], tuple[Any, Any]]) -> Arrays:
     """One array per split. Every batch is checked on its own, so that an error names its file."""
     batches = [_checked(*read(file), str(file)) for file in files]
     x, y = (np.concatenate(part) for part in zip(*batches[:-1], strict=True))

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
-from filfl.data.characters import WINDOW, read_disjoint_windows
 from filfl.data.federated import FederatedData, samples_like
+from filfl.data.shakespeare import WINDOW, read_disjoint_windows
 from filfl.data.sources import read_npz
 from filfl.errors import DataError
 
