@@ -47,13 +47,11 @@ def by_client(owners: NDArray[np.int64]) -> dict[str, Metric]:
         correct = (outputs.argmax(dim=-1) == targets).cpu().numpy()[known]
         return np.bincount(client, weights=correct) / sizes
 
-    def mean(outputs: Tensor, targets: Tensor) -> float:
-        return float(accuracies(outputs, targets).mean())
-
-    def worst(outputs: Tensor, targets: Tensor) -> float:
-        return float(np.sort(accuracies(outputs, targets))[: max(1, len(sizes) // 10)].mean())
-
-    return {"client_accuracy": mean, "worst_tenth": worst}
+    tenth = max(1, len(sizes) // 10)
+    return {
+        "client_accuracy": lambda outputs, targets: float(accuracies(outputs, targets).mean()),
+        "worst_tenth": lambda outputs, targets: float(np.sort(accuracies(outputs, targets))[:tenth].mean()),
+    }
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,7 @@ class Shakespeare(Dataset):
         if not clients:
             raise DataError(f"{source}: no role has a training window")
         warn_count(source, "users without training data, whose test samples belong to no client", len(without))
-        server = read_disjoint_windows(Path(self.text).expanduser() if self.text else FILTERING_TEXT, "data.text")
+        server = read_text(Path(self.text).expanduser() if self.text else FILTERING_TEXT, "data.text")
         if self.clients is not None:
             clients, without = [clients[k] for k in draw_clients(len(clients), self.clients, seed)], []
         kept = [*clients, *without]
@@ -99,18 +99,11 @@ class Shakespeare(Dataset):
         train, owners = _joined([role.train for role in kept])
         test, test_owners = _joined([role.test for role in kept])
         own = not_in_test(train[:, :WINDOW], test[:, :WINDOW], source.name)
-        train, owners = train[own], owners[own]
+        own_samples, tested = (*_pair(train[own]), owners[own]), (*_pair(test), test_owners)
         data = FederatedData.from_arrays(
-            # int8 until the batch; uint8 would be treated as pixels.
-            train[:, :WINDOW],
-            train[:, WINDOW],
-            owners,
-            test=(test[:, :WINDOW], test[:, WINDOW], test_owners),
-            filtering=(server[:, :WINDOW], server[:, WINDOW]),
-            validation=self.validation,
-            seed=seed,
+            *own_samples, test=tested, filtering=server, validation=self.validation, seed=seed
         )
-        return replace(data, classes=len(ALPHABET), names=np.array([kept[k].name for k in np.unique(owners)]))
+        return replace(data, classes=len(ALPHABET), names=np.array([kept[k].name for k in np.unique(owners[own])]))
 
     def _roles(self, source: Path) -> list[Role]:
         """The roles of a LEAF folder, of which some may have test windows only, or of a file of speeches."""
@@ -244,8 +237,8 @@ def disjoint_windows(codes: NDArray[np.int8]) -> Rows:
     return codes[: count * (WINDOW + 1)].reshape(count, WINDOW + 1)
 
 
-def read_disjoint_windows(path: Path, key: str) -> Rows:
-    """The disjoint windows of a text file, as in the paper's Table 3. `key` is the option that names the file."""
+def read_text(path: Path, key: str) -> tuple[Rows, Rows]:
+    """Samples from the disjoint windows of a text file, as in the paper's Table 3. `key` is the option of the file."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -256,4 +249,9 @@ def read_disjoint_windows(path: Path, key: str) -> Rows:
         raise DataError(f"{key} must have at least {WINDOW + 1} characters: {path} has {len(text)}")
     codes, unknown = encode(text)
     warn_unknown(path, unknown)
-    return disjoint_windows(codes)
+    return _pair(disjoint_windows(codes))
+
+
+def _pair(rows: Rows) -> tuple[Rows, Rows]:
+    """Inputs and labels. They stay int8 until the batch; uint8 would be treated as pixels."""
+    return rows[:, :WINDOW], rows[:, WINDOW]
