@@ -186,17 +186,15 @@ def _bytes(content: bytes, dtype: _DType, shape: tuple[int, ...], order: Any) ->
     return np.frombuffer(content, dtype=np.uint8).reshape(shape, order="F" if order == "F" else "C")
 
 
+NUMPY_CORES = ("numpy.core", "numpy._core")
 ALLOWED: dict[tuple[str, str], Any] = {
     ("numpy", "ndarray"): _Array,
     ("numpy", "dtype"): _DType,
     # Protocol 2 has no bytes: Python 3 writes them as latin1 text.
     ("_codecs", "encode"): lambda text, encoding: text.encode("latin1"),
-    **{(f"numpy.{core}.multiarray", "_reconstruct"): lambda *_: _Array() for core in ("core", "_core")},
+    **{(f"{core}.multiarray", "_reconstruct"): lambda *_: _Array() for core in NUMPY_CORES},
     # Protocol 5.
-    **{
-        (f"numpy.{core}.numeric", "_frombuffer"): lambda *state: _Array(_bytes(*state[:4]))
-        for core in ("core", "_core")
-    },
+    **{(f"{core}.numeric", "_frombuffer"): lambda *state: _Array(_bytes(*state[:4])) for core in NUMPY_CORES},
 }
 """The names that a pickle may use, and what they are replaced by."""
 
