@@ -422,7 +422,7 @@ def test_a_client_that_diverges_is_refused(blobs: filfl.FederatedData) -> None:
         ({"model": lambda: "no module"}, "must be a function that makes an nn.Module"),
         ({"model": nn.Linear(4, 3)}, "must be a function that makes a new module"),
         ({"model": lambda: nn.Linear(10**13, 3)}, "the model cannot be built"),
-        ({"model": nn.Identity}, "the model has no weights"),
+        ({"model": nn.Identity}, "the model has no floating-point weights"),
         ({"metrics": {"odd": lambda out, y: 1 / 0}}, "does not fit the data .*ZeroDivisionError"),
         ({"loss": lambda out, y: out}, "does not fit the data"),
     ],
