@@ -48,7 +48,7 @@ ENCODINGS: dict[str, tuple[Encoding, int | None]] = {
 def main() -> None:
     torch.set_num_threads(1)
     found: dict[tuple[str, str], list[float]] = defaultdict(list)
-    everybody = []
+    all_clients = []
     for seed in SEEDS:
         config = Experiment.load("poc-femnist").config({"seed": seed})
         data = config.data.load(seed).with_filter_size(M, seed)
@@ -62,7 +62,7 @@ def main() -> None:
             ids = [int(k) for k in drawn[: N if t in STATES else K]]
             trained = {k: sent.vector for k, sent in uploads(clients.train(t, ids, w)).items()}
             if t in STATES:
-                everybody.append(judge(net, trained, w, V, seed, t, found))
+                all_clients.append(judge(net, trained, w, V, seed, t, found))
             chosen = torch.stack([trained[k] for k in ids[:K]]).double().mean(dim=0).float()
             w = Weights(chosen, w.integers)
     rows = []
@@ -70,7 +70,7 @@ def main() -> None:
         size = encoding.num_bytes((part or M, 62)) / 1e3
         apart = [np.subtract(found[how, name], found[how, "float32"]).mean() for how in ("dgf", "local-search")]
         rows.append([name, f"{size:.1f}", *(f"{value:+.4f}" for value in apart)])
-    gains = {how: np.subtract(found[how, "float32"], everybody).mean() for how in ("dgf", "local-search")}
+    gains = {how: np.subtract(found[how, "float32"], all_clients).mean() for how in ("dgf", "local-search")}
     print("\n".join(markdown_rows(["encoding", "kB per client", "DGF", "local search"], rows)))
     print(f"\nfull logits, gain over keeping all: DGF {gains['dgf']:+.4f}, local search {gains['local-search']:+.4f}")
 

@@ -67,8 +67,8 @@ def filter_round(world: World, model: int, form: Encoding, m: int = M) -> int:
 def break_even(world: World, model: int, form: Encoding) -> int:
     """The largest m with which the logits transport sends no more than the models transport."""
     one = form.num_bytes((1, world.classes))
-    room = (world.n - world.K) * model - world.n * logit_reply_bytes(form, (0, world.classes))
-    return room // (world.n * one)
+    budget = (world.n - world.K) * model - world.n * logit_reply_bytes(form, (0, world.classes))
+    return budget // (world.n * one)
 
 
 if __name__ == "__main__":

@@ -17,8 +17,8 @@ from typing import Any
 
 from peers import HERE, PEERS, Skip, python_of
 
-PATIENCE = 1800.0
-"""Seconds after which a contender that does not answer is stopped."""
+TIMEOUT = 1800.0
+"""Seconds after which a contender that does not reply is stopped."""
 Result = dict[str, Any]
 
 
@@ -51,8 +51,8 @@ class Contender:
 
     def answer(self) -> Result:
         assert self._process.stdout
-        if not select.select([self._process.stdout], [], [], PATIENCE)[0]:
-            raise Skip(f"no answer within {PATIENCE:.0f} seconds")
+        if not select.select([self._process.stdout], [], [], TIMEOUT)[0]:
+            raise Skip(f"no answer within {TIMEOUT:.0f} seconds")
         line = self._process.stdout.readline()
         if not line:
             raise Skip(f"ended early: {self._last_line()}")
@@ -60,7 +60,7 @@ class Contender:
         return answer
 
     def close(self) -> None:
-        """End the process, and whatever it started in its session."""
+        """End the process and all processes of its session."""
         assert self._process.stdin and self._process.stdout
         self._process.stdin.close()
         with suppress(subprocess.TimeoutExpired):

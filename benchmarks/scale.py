@@ -36,8 +36,8 @@ CONFIG = {"selection": {"k": K}, "training": {"epochs": 1, "batch": BATCH, "lr":
 
 def problem(num_clients: int, folder: Path) -> FederatedData:
     """Data as written by `FederatedData.save`, except for its samples, which are the zeros of a sparse file."""
-    nobody = np.zeros((1, 784), dtype=np.uint8)
-    small = FederatedData.from_arrays(nobody, [9], [0], test=(nobody, [0]), filtering=(nobody, [0]), validation=0.0)
+    sample = np.zeros((1, 784), dtype=np.uint8)
+    small = FederatedData.from_arrays(sample, [9], [0], test=(sample, [0]), filtering=(sample, [0]), validation=0.0)
     small.save(folder)
     offsets = np.arange(num_clients + 1) * SAMPLES
     facts = json.loads((folder / METADATA).read_text())

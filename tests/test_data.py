@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from filfl import FederatedData
-from filfl.data.cache import cache_folder
 from filfl.data.digits import Digits
 from filfl.data.federated import floored
 from filfl.data.mnist5k import Mnist5k
 from filfl.data.partition import dirichlet, iid, shards
+from filfl.data.sources import cache_folder
 from filfl.errors import DataError
 
 sizes = st.integers(1, 30)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import filfl
-from filfl.data.characters import ALPHABET
 from filfl.data.filter_file import with_filter_file
+from filfl.data.shakespeare import ALPHABET
 from filfl.errors import ConfigError, DataError
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import filfl
-from filfl.data.characters import ALPHABET
 from filfl.data.hub import Hub
+from filfl.data.shakespeare import ALPHABET
 from filfl.errors import ConfigError, DataError
 
 PLAIN = Hub(test=0.2, filtering=0.1, validation=0.1)

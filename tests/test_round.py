@@ -261,7 +261,7 @@ def test_rewards_and_evaluations_are_recorded() -> None:
 
 def test_the_optimum_changes_nothing_but_its_field() -> None:
     (record,), *_ = run([(1, 2, 5, 9)], filter=KeepAll(), optimum=True)
-    # Client k has weight k and the loss is |w - 3|: (1 + 5) / 2 has loss 0, all four together have 4.25.
+    # Client k has weight k and the loss is |w - 3|: (1 + 5) / 2 = 3 has loss 0; the mean of all four is 4.25.
     assert (record.reward_all, record.reward_optimum, record.evaluations) == (8.75, 10.0, 0)
     (dgf,), *_ = run([(1, 2, 5, 9)], filter=DGF(), optimum=True)
     (plain,), *_ = run([(1, 2, 5, 9)], filter=DGF())

@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import filfl
-from filfl.data.characters import ALPHABET, UNKNOWN, WINDOW, disjoint_windows, encode, sliding_windows
-from filfl.data.shakespeare import Shakespeare
+from filfl.data.shakespeare import ALPHABET, UNKNOWN, WINDOW, Shakespeare, disjoint_windows, encode, sliding_windows
 from filfl.errors import DataError, PluginError
 from filfl.models.lstm import LSTM
 

@@ -47,13 +47,11 @@ def by_client(owners: NDArray[np.int64]) -> dict[str, Metric]:
         correct = (outputs.argmax(dim=-1) == targets).cpu().numpy()[known]
         return np.bincount(client, weights=correct) / sizes
 
-    def mean(outputs: Tensor, targets: Tensor) -> float:
-        return float(accuracies(outputs, targets).mean())
-
-    def worst(outputs: Tensor, targets: Tensor) -> float:
-        return float(np.sort(accuracies(outputs, targets))[: max(1, len(sizes) // 10)].mean())
-
-    return {"client_accuracy": mean, "worst_tenth": worst}
+    tenth = max(1, len(sizes) // 10)
+    return {
+        "client_accuracy": lambda outputs, targets: float(accuracies(outputs, targets).mean()),
+        "worst_tenth": lambda outputs, targets: float(np.sort(accuracies(outputs, targets))[:tenth].mean()),
+    }
 
 
 @dataclass(frozen=True)
@@ -99,26 +97,26 @@ class Samples:
         return replace(self, y=self.y.new_empty(len(self), 0))
 
 
-def _load(model: FlatModel, weights: Weights) -> None:
-    """Load weights and switch to evaluation mode."""
+def _forward(model: FlatModel, weights: Weights, samples: Samples) -> Iterator[tuple[Tensor, Tensor]]:
+    """The outputs and targets of each chunk of samples, in evaluation mode."""
     model.load(weights)
     if model.module.training:
         model.module.eval()
+    for x, y in samples.chunks():
+        yield model.module(x), y
 
 
 @torch.no_grad()
 def mean_loss(model: FlatModel, weights: Weights, samples: Samples, loss: Loss) -> float:
     """F_V(w) = 1/m sum_j l(w; x_j)."""
-    _load(model, weights)
-    total = sum(len(y) * float(loss(model.module(x), y)) for x, y in samples.chunks())
+    total = sum(len(y) * float(loss(outputs, y)) for outputs, y in _forward(model, weights, samples))
     return total / len(samples)
 
 
 @torch.no_grad()
 def outputs(model: FlatModel, weights: Weights, samples: Samples) -> Tensor:
     """The outputs of the model for every sample: [m, ...]."""
-    _load(model, weights)
-    return torch.cat([model.module(x) for x, _ in samples.chunks()])
+    return torch.cat([outputs for outputs, _ in _forward(model, weights, samples)])
 
 
 @torch.no_grad()
@@ -126,22 +124,17 @@ def score(
     model: FlatModel, weights: Weights, samples: Samples, loss: Loss, metrics: Mapping[str, Metric]
 ) -> tuple[float, dict[str, float]]:
     """The mean loss and all metrics on the samples, in one pass."""
-    _load(model, weights)
-    outputs, total = [], 0.0
-    for x, y in samples.chunks():
-        outputs.append(model.module(x))
-        total += len(y) * float(loss(outputs[-1], y))
-    all_outputs = torch.cat(outputs)
-    return total / len(samples), {name: float(metric(all_outputs, samples.y)) for name, metric in metrics.items()}
+    chunks = list(_forward(model, weights, samples))
+    mean = sum(len(y) * float(loss(outputs, y)) for outputs, y in chunks) / len(samples)
+    all_outputs = torch.cat([outputs for outputs, _ in chunks])
+    return mean, {name: float(metric(all_outputs, samples.y)) for name, metric in metrics.items()}
 
 
 def full_gradient(model: FlatModel, weights: Weights, samples: Samples, loss: Loss) -> Tensor:
     """The gradient of the mean loss over all samples, as a flat vector."""
-    _load(model, weights)
     total = torch.zeros_like(model.vector[: model.layout.num_trained])
-    for x, y in samples.chunks():
-        gradients = torch.autograd.grad(
-            loss(model.module(x), y) * (len(y) / len(samples)), model.trained, materialize_grads=True
-        )
+    for outputs, y in _forward(model, weights, samples):
+        part = loss(outputs, y) * (len(y) / len(samples))
+        gradients = torch.autograd.grad(part, model.trained, materialize_grads=True)
         total += torch.cat([gradient.flatten() for gradient in gradients])
     return total

@@ -9,13 +9,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from filfl.config.schema import Count, Fraction, Positive, Section, Share
 from filfl.data.federated import FederatedData, Pair, floored
-from filfl.data.partition import PARTITIONS
+from filfl.data.partition import PARTITIONS, Indices
 from filfl.rng import SETUP, stream
 
 if TYPE_CHECKING:
     from filfl.config.config import Config
     from filfl.data.ridge import LeastSquares
     from filfl.models import Model
+
+Images = NDArray[np.uint8]
+Labels = NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,14 +79,7 @@ class Partitioned(Dataset):
         return self.clients
 
     def split(
-        self,
-        x: NDArray[np.uint8],
-        y: NDArray[np.int64],
-        order: NDArray[np.int64],
-        test: Pair,
-        seed: int,
-        scale: ArrayLike,
-        shift: ArrayLike = 0.0,
+        self, x: Images, y: Labels, order: Indices, test: Pair, seed: int, scale: ArrayLike, shift: ArrayLike = 0.0
     ) -> FederatedData:
         """Partition the samples in `order` over the clients, after a share `filtering` for the server."""
         server, private = np.split(order, [floored(self.filtering, len(order))])
@@ -113,7 +109,7 @@ class Pooled(Partitioned):
     """The share of all samples in the test set."""
 
     @abstractmethod
-    def arrays(self) -> tuple[NDArray[np.uint8], NDArray[np.int64], float]:
+    def arrays(self) -> tuple[Images, Labels, float]:
         """All samples as bytes, their labels, and the factor that scales a byte to [0, 1]."""
 
     def read(self, seed: int) -> FederatedData:

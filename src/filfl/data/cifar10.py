@@ -3,6 +3,7 @@
 Krizhevsky: Learning Multiple Layers of Features from Tiny Images. 2009.
 """
 
+import pickle
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,10 +14,8 @@ from numpy.typing import NDArray
 
 from filfl.config.schema import Count, Share
 from filfl.data.base import Partitioned
-from filfl.data.cache import cached
-from filfl.data.cifar10_pickle import read_pickle
 from filfl.data.federated import FederatedData
-from filfl.data.sources import find_source, not_in_test, read_npz
+from filfl.data.sources import Arrays, cached, find_source, not_in_test, read_npz
 from filfl.errors import DataError
 from filfl.rng import SETUP, stream
 
@@ -89,7 +88,7 @@ def _batch_files(folder: Path, ending: str) -> list[Path]:
     return [] if missing else files
 
 
-def _read_batches(files: list[Path], read: Callable[[Path], tuple[Any, Any]]) -> dict[str, NDArray[Any]]:
+def _read_batches(files: list[Path], read: Callable[[Path], tuple[Any, Any]]) -> Arrays:
     """One array per split. Every batch is checked on its own, so that an error names its file."""
     batches = [_checked(*read(file), str(file)) for file in files]
     x, y = (np.concatenate(part) for part in zip(*batches[:-1], strict=True))
@@ -130,3 +129,85 @@ def _checked(x: Any, y: Any, where: str) -> tuple[NDArray[np.uint8], NDArray[np.
     if len(wrong := y[(y < 0) | (y >= CLASSES)]):
         raise DataError(f"{where}: labels must be from 0 to {CLASSES - 1} (got {wrong[0]}); this is not CIFAR-10")
     return np.ascontiguousarray(x), y.astype(np.int64)
+
+
+def read_pickle(file: Path) -> tuple[NDArray[np.uint8], list[int]]:
+    """Images [n, 3072] and labels of one batch: a dict with b"data" and b"labels"."""
+    try:
+        with file.open("rb") as opened:
+            batch = _ArraysOnly(opened, encoding="bytes").load()
+    except OSError as error:
+        raise DataError(f"{file} cannot be read: {error.strerror}") from None
+    except _Forbidden as error:
+        raise DataError(
+            f"{file} calls {error}, which a CIFAR-10 batch does not need; nothing of it was executed. "
+            "Download the files from https://www.cs.toronto.edu/~kriz/cifar.html"
+        ) from None
+    except Exception as error:  # a damaged pickle can raise any exception
+        raise DataError(f"{file} is not a complete pickle of CIFAR-10 ({error}); unpack CIFAR-10 again") from None
+    if not isinstance(batch, dict) or not {b"data", b"labels"} <= batch.keys():
+        raise DataError(f'{file} is not a batch of CIFAR-10: it must be a dict with b"data" and b"labels"')
+    data, labels = batch[b"data"], batch[b"labels"]
+    if not isinstance(data, _Array) or data.values is None:
+        raise DataError(f'{file}: b"data" must be an array (got {type(data).__name__})')
+    if not isinstance(labels, list) or not all(type(label) is int for label in labels):
+        raise DataError(f'{file}: b"labels" must be a list of integers')
+    return data.values, labels
+
+
+class _Forbidden(Exception):
+    """The pickle names a function or class that is not allowed."""
+
+
+class _DType:
+    """Replaces numpy.dtype: keeps the name of the type, such as u1."""
+
+    def __init__(self, name: str | bytes, *_: object) -> None:
+        self.name = name.decode() if isinstance(name, bytes) else name
+
+    def __setstate__(self, state: object) -> None:
+        """Ignore the state: it holds the byte order, which single bytes do not have."""
+
+
+class _Array:
+    """Replaces numpy.ndarray: bytes with a shape."""
+
+    def __init__(self, values: NDArray[np.uint8] | None = None) -> None:
+        self.values = values
+
+    def __setstate__(self, state: tuple[object, tuple[int, ...], _DType, bool, bytes]) -> None:
+        _, shape, dtype, column_major, content = state
+        self.values = _bytes(content, dtype, shape, "F" if column_major else "C")
+
+
+def _bytes(content: bytes, dtype: _DType, shape: tuple[int, ...], order: Any) -> NDArray[np.uint8]:
+    if dtype.name not in ("u1", "uint8"):
+        raise ValueError(f"images must be uint8, with values from 0 to 255, got {dtype.name}")
+    return np.frombuffer(content, dtype=np.uint8).reshape(shape, order="F" if order == "F" else "C")
+
+
+NUMPY_CORES = ("numpy.core", "numpy._core")
+ALLOWED: dict[tuple[str, str], Any] = {
+    ("numpy", "ndarray"): _Array,
+    ("numpy", "dtype"): _DType,
+    # Protocol 2 has no bytes: Python 3 writes them as latin1 text.
+    ("_codecs", "encode"): lambda text, encoding: text.encode("latin1"),
+    **{(f"{core}.multiarray", "_reconstruct"): lambda *_: _Array() for core in NUMPY_CORES},
+    # Protocol 5.
+    **{(f"{core}.numeric", "_frombuffer"): lambda *state: _Array(_bytes(*state[:4])) for core in NUMPY_CORES},
+}
+"""The names that a pickle may use, and what they are replaced by."""
+
+
+class _ArraysOnly(pickle.Unpickler):
+    """An unpickler that builds only plain containers and byte arrays.
+
+    A pickle can call any function. Only the names that numpy arrays need are allowed, and each of them is replaced by a
+    class or function of this module, so that not even numpy's code runs on unchecked content.
+    """
+
+    def find_class(self, module: str, name: str) -> Any:
+        try:
+            return ALLOWED[module, name]
+        except KeyError:
+            raise _Forbidden(f"{module}.{name}") from None

@@ -3,16 +3,15 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from filfl.data.base import Pooled
+from filfl.data.base import Images, Labels, Pooled
 
 
 @dataclass(frozen=True, kw_only=True)
 class Digits(Pooled):
     """1,797 digits of 8 x 8 pixels from scikit-learn, without a download: the smallest real dataset."""
 
-    def arrays(self) -> tuple[NDArray[np.uint8], NDArray[np.int64], float]:
+    def arrays(self) -> tuple[Images, Labels, float]:
         from sklearn.datasets import load_digits
 
         bunch = load_digits()

@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 
 from filfl.config.schema import Count, Share
 from filfl.data.base import Dataset
-from filfl.data.cache import Arrays, cached
 from filfl.data.federated import FederatedData
 from filfl.data.leaf import leaf_files, read_leaf
-from filfl.data.sources import draw_clients, find_source, not_in_test, read_npz, warn_count
+from filfl.data.sources import Arrays, cached, draw_clients, find_source, not_in_test, read_npz, warn_count
 from filfl.errors import DataError
 
 EXPECTED = "a folder with LEAF's train/*.json and test/*.json, or an .npz with images, labels, writers and split"

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
-from filfl.data.characters import WINDOW, read_disjoint_windows
-from filfl.data.federated import FederatedData, samples_like
+from filfl.data.federated import FederatedData, Pair, samples_like
+from filfl.data.shakespeare import WINDOW, read_text
 from filfl.data.sources import read_npz
 from filfl.errors import DataError
 
@@ -15,11 +15,11 @@ def with_filter_file(data: FederatedData, path: str) -> FederatedData:
     if not source.is_file():
         raise DataError(f"filter.path: {source} is not a file")
     if data.sample_shape == (WINDOW,) and data.x.dtype.kind == "i" and source.suffix != ".npz":
-        rows = read_disjoint_windows(source, "filter.path")
-        arrays = {"x": rows[:, :WINDOW], "y": rows[:, WINDOW]}
+        samples: Pair = read_text(source, "filter.path")
     else:
         arrays = read_npz(source, ("x", "y"), key="filter.path")
-    x, y = samples_like(f"filter.path: {source}:", (arrays["x"], arrays["y"]), data.x, data.y)
+        samples = (arrays["x"], arrays["y"])
+    x, y = samples_like(f"filter.path: {source}:", samples, data.x, data.y)
     if data.classes and y.size and y.max() >= data.classes:
         raise DataError(f"filter.path: labels of {source} must be between 0 and {data.classes - 1} (got {y.max()})")
     return replace(data, filter_x=x, filter_y=y)

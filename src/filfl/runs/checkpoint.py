@@ -29,11 +29,10 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The state after round t, and the size and hash of the records up to that round."""
+    """The state after round t, and the hash of the records up to that round."""
 
     t: int
     state: State
-    records_bytes: int
     records_sha256: str
 
 
@@ -51,7 +50,6 @@ def save(folder: Path, saved: Checkpoint, fingerprint: str) -> None:
         "S_f": state.S_f,
         "filtered_at": state.past.filtered_at,
         "V": state.recipients.digest,
-        "records_bytes": saved.records_bytes,
         "records_sha256": saved.records_sha256,
     }
     tensors = {
@@ -95,7 +93,7 @@ def load(folder: Path, t: int, fingerprint: str, device: torch.device) -> Checkp
             latest={int(k): value for k, value in _named(tensors, "latest.").items()},
             recipients=Recipients(values["V"], _ids(tensors["recipients"])),
         )
-        return Checkpoint(t, state, int(values["records_bytes"]), str(values["records_sha256"]))
+        return Checkpoint(t, state, str(values["records_sha256"]))
     except (ValueError, KeyError, TypeError, RecursionError, safetensors.SafetensorError) as error:
         raise Refused(f"{path.name} was changed or truncated ({type(error).__name__})") from None
 

@@ -131,9 +131,7 @@ def scan_run(directory: Path) -> Run:
         problems.append(f"{CLIENTS} is {state} (client names, sizes and faults are unknown)")
     times: list[dict[str, float]] = []
     try:
-        times = [
-            line for line in read_times(directory / TIMES) if all(isinstance(s, int | float) for s in line.values())
-        ]
+        times = read_times(directory / TIMES)
     except OSError as error:
         problems.append(f"{TIMES} cannot be read: {error.strerror}")
     summary = None

@@ -50,7 +50,6 @@ class RunStore:
     fingerprint: str
     records: list[dict[str, Any]] = field(default_factory=list)
     resumed: State | None = None
-    _records_bytes: int = 0
     _records_hash: Any = field(default_factory=hashlib.sha256)
 
     @property
@@ -59,7 +58,7 @@ class RunStore:
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Add the record of a round."""
-        self._count(self._append_line(RECORDS, record))
+        self._records_hash.update(self._append_line(RECORDS, record))
         self.records.append(dict(record))
 
     def append_times(self, t: int, seconds: Mapping[str, float]) -> None:
@@ -71,7 +70,7 @@ class RunStore:
         """Flush the records to the disk, write a checkpoint, then remove old checkpoints."""
         with _writing(self.directory), (self.directory / RECORDS).open("ab") as file:
             os.fsync(file.fileno())
-        saved = checkpoint.Checkpoint(t, state, self._records_bytes, self._records_hash.hexdigest())
+        saved = checkpoint.Checkpoint(t, state, self._records_hash.hexdigest())
         checkpoint.save(self.checkpoints, saved, self.fingerprint)
         for old in checkpoint.rounds_saved(self.checkpoints)[self.config.checkpoint.keep :]:
             checkpoint.path_of(self.checkpoints, old).unlink(missing_ok=True)
@@ -105,10 +104,6 @@ class RunStore:
             file.write(line)
         return line
 
-    def _count(self, written: bytes) -> None:
-        self._records_bytes += len(written)
-        self._records_hash.update(written)
-
 
 @contextmanager
 def open_store(
@@ -129,17 +124,15 @@ def open_store(
         raise RunError(f"{directory} cannot be created: {error.strerror}") from None
     lock = filelock.FileLock(directory / ".lock")
     try:
-        lock.acquire(timeout=0)
+        locked = lock.acquire(timeout=0)
     except filelock.Timeout:
         raise RunError(f"{directory} is in use by another process; wait for it, or choose another --out") from None
     except OSError as error:
         raise RunError(f"{directory} cannot be locked: {error.strerror}") from None
-    try:
+    with locked:
         store = RunStore(directory, config, fingerprint)
         _prepare(store, clients, device, resume, say)
         yield store
-    finally:
-        lock.release()
 
 
 def _is_foreign(path: Path) -> bool:
@@ -175,29 +168,29 @@ def _prepare(
     clients.write(directory / CLIENTS)
     write_atomic(config_path, tomli_w.dumps(store.config.table()).encode())
     (directory / SUMMARY).unlink(missing_ok=True)
-    records = _content(directory / RECORDS)
-    found = _newest_usable(store, records, device, say)
-    kept = records[: found.records_bytes] if found else b""
+    lines = _content(directory / RECORDS).splitlines(keepends=True)
+    found = _newest_usable(store, lines, device, say)
+    kept = lines[: found.t] if found else []
     write_atomic(directory / RECORDS, kept)
     times = [line for line in read_times(directory / TIMES) if found and line["round"] <= found.t]
     write_atomic(directory / TIMES, "".join(to_json(line) + "\n" for line in times).encode())
     store.resumed = found.state if found else None
-    store.records = [json.loads(line) for line in kept.splitlines()]
-    store._count(kept)
+    store.records = [json.loads(line) for line in kept]
+    store._records_hash.update(b"".join(kept))
     for t in checkpoint.rounds_saved(store.checkpoints):
         if found is None or t > found.t:
             checkpoint.path_of(store.checkpoints, t).unlink(missing_ok=True)
 
 
 def _newest_usable(
-    store: RunStore, records: bytes, device: torch.device, say: Callable[[str], None]
+    store: RunStore, lines: list[bytes], device: torch.device, say: Callable[[str], None]
 ) -> checkpoint.Checkpoint | None:
     """The newest checkpoint that is undamaged, belongs to this run, and has its records in rounds.jsonl."""
     rounds = checkpoint.rounds_saved(store.checkpoints)
     for t in rounds:
         try:
             found = checkpoint.load(store.checkpoints, t, store.fingerprint, device)
-            if sha256(records[: found.records_bytes]) != found.records_sha256:
+            if sha256(b"".join(lines[:t])) != found.records_sha256:
                 raise checkpoint.Refused(f"{RECORDS} was changed or truncated before round {t}")
             return found
         except checkpoint.Refused as reason:

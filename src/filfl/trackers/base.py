@@ -3,7 +3,7 @@
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -76,11 +76,8 @@ class Tracker(ABC):
     """Whether all runs of a comparison can be logged to one directory."""
 
     def __post_init__(self) -> None:
-        missing = [module for module in self.needs if find_spec(module) is None]
-        if missing:
-            raise ConfigError(
-                f"{self.name} needs {' and '.join(missing)}; install with pip install 'filfl[{self.name}]'"
-            )
+        if missing := " and ".join(module for module in self.needs if find_spec(module) is None):
+            raise ConfigError(f"{self.name} needs {missing}; install with pip install 'filfl[{self.name}]'")
 
     @abstractmethod
     def open(self, run: RunStart, id: str | None) -> Session:
@@ -117,35 +114,35 @@ class _Writing:
         self._written = 0
 
     def begin(self) -> None:
-        self._attempt(self._open)
+        with self._reported():
+            before = json.loads(self._path.read_bytes()) if self._path and self._path.exists() else {}
+            if before.get("rounds") != self._run.config.rounds:
+                self._session = self._tracker.open(self._run, before.get("id"))
+                self._remember(self._session)
         for record in self._run.records:
             self(record, None)
 
     def __call__(self, record: Mapping[str, Any], state: object) -> None:
-        if session := self._session:
-            self._attempt(lambda: session.write(record["round"], metrics_of(record)))
-            self._written = record["round"]
+        with self._reported():
+            if self._session:
+                self._session.write(record["round"], metrics_of(record))
+                self._written = record["round"]
 
     def end(self) -> None:
-        if session := self._session:
-            self._attempt(lambda: session.close(self._written == self._run.config.rounds))
-        if self._session:
-            self._attempt(lambda: self._remember(self._written))
+        with self._reported():
+            if self._session:
+                self._session.close(self._written == self._run.config.rounds)
+                self._remember(self._session)
 
-    def _open(self) -> None:
-        before = json.loads(self._path.read_bytes()) if self._path and self._path.exists() else {}
-        if before.get("rounds") != self._run.config.rounds:
-            self._session = self._tracker.open(self._run, before.get("id"))
-            self._remember(0)
-
-    def _remember(self, rounds: int) -> None:
+    def _remember(self, session: Session) -> None:
         """Store the run's id in the tracker, and how many of its rounds are known to be written."""
-        if self._path and self._session:
-            write_atomic(self._path, to_json({"id": self._session.id, "rounds": rounds}).encode())
+        if self._path:
+            write_atomic(self._path, to_json({"id": session.id, "rounds": self._written}).encode())
 
-    def _attempt(self, step: Callable[[], None]) -> None:
+    @contextmanager
+    def _reported(self) -> Iterator[None]:
         try:
-            step()
+            yield
         except ConfigError:
             raise
         except Exception as error:
