@@ -64,7 +64,7 @@ TITLES = {
     "training": {
         "W1": "W1: MLP 784-64-10, 10 of 100 clients, 50 samples, 2 epochs, batch 16, lr 0.1",
         "W2": "W2: LEAF CNN (6.6 M), 5 of 190 clients, 150 samples, 2 epochs, batch 50",
-        "W2-6": "W2 with 6 clients a round, which two workers can share evenly",
+        "W2-6": "W2 with 6 clients per round, which two workers can share evenly",
         "W3": "W3: MLP 784-64-10, 100 of 10,000 clients, 20 samples, 1 epoch, batch 10",
     },
     "filters": {

@@ -122,8 +122,8 @@ ids = st.lists(st.integers(0, 40), unique=True).map(sorted)
 
 
 @given(st.lists(st.integers(-3, 45)), ids)
-def test_among_is_membership(asked: list[int], everybody: list[int]) -> None:
-    assert among(asked, np.array(everybody, dtype=np.int64)).tolist() == [k in everybody for k in asked]
+def test_among_is_membership(asked: list[int], others: list[int]) -> None:
+    assert among(asked, np.array(others, dtype=np.int64)).tolist() == [k in others for k in asked]
 
 
 def test_among_accepts_integers_of_any_size() -> None:

@@ -218,7 +218,7 @@ def test_invalid_options_raise_with_their_key(options: dict[str, Any], message: 
         FilFL(flower.FedAvg(fraction_evaluate=0.0), **options)
 
 
-def test_a_strategy_not_derived_from_fedavg_is_refused() -> None:
+def test_a_strategy_that_does_not_average_models_is_refused() -> None:
     class Own(flower.Strategy):
         configure_train = aggregate_train = configure_evaluate = aggregate_evaluate = summary = lambda self: None
 

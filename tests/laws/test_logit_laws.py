@@ -145,7 +145,8 @@ def test_a_run_warns_if_logits_are_larger_than_models(small: dict[str, Any]) -> 
     logits, model = 40 * 10 * 4 + 16, 610 * 4 + 16
     more, less = (8 * logits + 3 * model) / 1e6, 8 * model / 1e6
     assert more > less
-    assert f'"logits" sends more than "models" here, {more:.3g} MB a filter round against {less:.3g} MB' in messages[0]
+    assert f'"logits" sends more than "models" here: {more:.3g} MB per filter round (8 times' in messages[0]
+    assert f"instead of {less:.3g} MB (8 models)" in messages[0]
     messages.clear()
     filfl.simulate({**small, **LOGITS, "rounds": 1, "filter.precision": "int8"}, say=messages.append)
     filfl.simulate({**small, **LOGITS, "rounds": 1, "filter.name": "none"}, say=messages.append)
