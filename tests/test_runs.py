@@ -160,17 +160,17 @@ def test_a_checkpoint_stores_the_complete_state(tmp_path: Path) -> None:
         memory={"velocity": vector * 2},
         latest={3: vector * 3, 11: vector * 4},
     )
-    checkpoint.save(tmp_path, checkpoint.Checkpoint(6, state, "abc"), "run")
-    back = checkpoint.load(tmp_path, 6, "run", torch.device("cpu"))
-    assert (back.t, back.records_sha256, back.state.S_f) == (6, "abc", (2, 3))
-    assert torch.equal(back.state.w.vector, vector) and back.state.w.integers.tolist() == [2**40, 7]
-    assert torch.equal(back.state.memory["velocity"], vector * 2)
-    assert {k: v.tolist() for k, v in back.state.latest.items()} == {
+    checkpoint.save(tmp_path, 6, state, "run", "abc")
+    back = checkpoint.load(tmp_path, 6, "run", "abc", torch.device("cpu"))
+    assert back.S_f == (2, 3)
+    assert torch.equal(back.w.vector, vector) and back.w.integers.tolist() == [2**40, 7]
+    assert torch.equal(back.memory["velocity"], vector * 2)
+    assert {k: v.tolist() for k, v in back.latest.items()} == {
         3: (vector * 3).tolist(),
         11: (vector * 4).tolist(),
     }
-    assert back.state.past.previous.tolist() == [1, 2] and back.state.past.seen.tolist() == [1, 2, 3]
-    assert back.state.past.filtered_at == 4
+    assert back.past.previous.tolist() == [1, 2] and back.past.seen.tolist() == [1, 2, 3]
+    assert back.past.filtered_at == 4
 
 
 def test_files_are_flushed_before_they_are_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,7 +188,7 @@ def test_a_checkpoint_with_invalid_values_is_refused_even_if_its_hash_is_right(
     change: dict[str, Any], tmp_path: Path
 ) -> None:
     state = State(Weights(torch.ones(2), torch.zeros(0, dtype=torch.int64)))
-    checkpoint.save(tmp_path, checkpoint.Checkpoint(4, state, ""), "run")
+    checkpoint.save(tmp_path, 4, state, "run", "")
     path = checkpoint.path_of(tmp_path, 4)
     tensors = safetensors.torch.load(path.read_bytes()[checkpoint.HASH_LENGTH :])
     values = {**json.loads(tensors["values"].numpy().tobytes()), **change}
@@ -196,7 +196,7 @@ def test_a_checkpoint_with_invalid_values_is_refused_even_if_its_hash_is_right(
     content = safetensors.torch.save(tensors)
     path.write_bytes(sha256(content).encode() + content)
     with pytest.raises(checkpoint.Refused):
-        checkpoint.load(tmp_path, 4, "run", torch.device("cpu"))
+        checkpoint.load(tmp_path, 4, "run", "", torch.device("cpu"))
 
 
 def test_other_files_among_the_checkpoints_are_ignored(small: dict[str, Any], tmp_path: Path) -> None:

@@ -143,20 +143,16 @@ class FlatModel:
         self.device = device
         self.layout = Layout.of(module)
         self._weights = self.layout.empty(device)
-        self._integer_buffers: list[tuple[Entry, Tensor]] = []
         state = module.state_dict(keep_vars=True)
         persistent = {id(value) for value in state.values()}
         # Non-persistent buffers must not carry anything from one client to the next.
         self._scratch = [(b, b.clone()) for b in module.buffers() if id(b) not in persistent]
         for entry in self.layout.entries:
-            tensor = state[entry.name]
-            if entry.integer:
-                self._weights.integers[entry.start : entry.stop] = tensor.detach().reshape(-1)
-                self._integer_buffers.append((entry, tensor))
-                continue
-            view = entry.of(self._weights)
-            view.copy_(tensor.detach())
-            tensor.data = view
+            if not entry.integer:
+                view = entry.of(self._weights)
+                view.copy_(state[entry.name].detach())
+                state[entry.name].data = view
+        self._integer_buffers = [(entry, state[entry.name]) for entry in self.layout.entries if entry.integer]
         self.trained: list[Tensor] = [state[entry.name] for entry in self.layout.trained]
         """The trained parameters, in the order of the vector."""
 

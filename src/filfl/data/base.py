@@ -88,16 +88,9 @@ class Partitioned(Dataset):
         parts = PARTITIONS[self.partition](y[private], self.clients, self.min_size, rng, *options)
         owners = np.empty(len(private), dtype=np.int64)
         owners[np.concatenate(parts)] = np.repeat(np.arange(self.clients), [len(part) for part in parts])
+        own, V = (x[private], y[private], owners), (x[server], y[server])
         return FederatedData.from_arrays(
-            x[private],
-            y[private],
-            owners,
-            test=test,
-            filtering=(x[server], y[server]),
-            validation=self.validation,
-            seed=seed,
-            scale=scale,
-            shift=shift,
+            *own, test=test, filtering=V, validation=self.validation, seed=seed, scale=scale, shift=shift
         )
 
 

@@ -24,10 +24,8 @@ EXPECTED = "a folder with LEAF's train/*.json and test/*.json, or an .npz with i
 class Femnist(Dataset):
     """LEAF's FEMNIST: characters by their writers, from LEAF's JSON files or an .npz; also other images in this format.
 
-    The global test set consists of LEAF's test images of the writers that take part. The shares `validation` and
-    `filtering` of each writer's training images are held out, the latter for the server. A training image that is also
-    a test image is dropped. `clients` writers are drawn with the seed; unset means all. For images of your own, set
-    `classes` and `image`: height, width and, if there are several, channels, which come last as in LEAF.
+    The global test set consists of LEAF's test images of the writers that take part. A training image that is also a
+    test image is dropped. For images of your own, set `classes` and `image`; channels come last, as in LEAF.
     """
 
     path: str | None = None

@@ -5,7 +5,6 @@ A checkpoint that was truncated, changed or written by another run is refused wi
 
 import json
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -27,30 +26,20 @@ class Refused(Exception):
     """A checkpoint that must not be used. The message is the reason."""
 
 
-@dataclass(frozen=True)
-class Checkpoint:
-    """The state after round t, and the hash of the records up to that round."""
-
-    t: int
-    state: State
-    records_sha256: str
-
-
 def path_of(folder: Path, t: int) -> Path:
     return folder / f"round-{t:06d}.checkpoint"
 
 
-def save(folder: Path, saved: Checkpoint, fingerprint: str) -> None:
-    """Write a checkpoint. `fingerprint` identifies the run."""
-    state = saved.state
+def save(folder: Path, t: int, state: State, fingerprint: str, records_sha256: str) -> None:
+    """Write the state after round t. `fingerprint` identifies the run, the hash its records up to that round."""
     values = {
         "format": FORMAT,
         "run": fingerprint,
-        "round": saved.t,
+        "round": t,
         "S_f": state.S_f,
         "filtered_at": state.past.filtered_at,
         "V": state.recipients.digest,
-        "records_sha256": saved.records_sha256,
+        "records_sha256": records_sha256,
     }
     tensors = {
         "values": torch.frombuffer(bytearray(to_json(values).encode()), dtype=torch.uint8),
@@ -63,11 +52,11 @@ def save(folder: Path, saved: Checkpoint, fingerprint: str) -> None:
         **{f"latest.{k}": value for k, value in state.latest.items()},
     }
     content = safetensors.torch.save({name: value.detach().cpu().contiguous() for name, value in tensors.items()})
-    write_atomic(path_of(folder, saved.t), [sha256(content).encode(), content])
+    write_atomic(path_of(folder, t), [sha256(content).encode(), content])
 
 
-def load(folder: Path, t: int, fingerprint: str, device: torch.device) -> Checkpoint:
-    """Read the checkpoint of round t. Whatever the file contains, no other exception than `Refused` is raised."""
+def load(folder: Path, t: int, fingerprint: str, records_sha256: str, device: torch.device) -> State:
+    """Read the state after round t. Whatever the file contains, no other exception than `Refused` is raised."""
     path = path_of(folder, t)
     try:
         stored = path.read_bytes()
@@ -85,7 +74,9 @@ def load(folder: Path, t: int, fingerprint: str, device: torch.device) -> Checkp
             raise Refused(f"{path.name} belongs to another run (other config, data or model)")
         if values["round"] != t:
             raise Refused(f"{path.name} has round {values['round']} instead of {t}")
-        state = State(
+        if values["records_sha256"] != records_sha256:
+            raise Refused(f"rounds.jsonl was changed or truncated before round {t}")
+        return State(
             w=Weights(tensors["w.vector"], tensors["w.integers"]),
             S_f=tuple(values["S_f"]),
             past=Past(_ids(tensors["past.previous"]), _ids(tensors["past.seen"]), int(values["filtered_at"])),
@@ -93,7 +84,6 @@ def load(folder: Path, t: int, fingerprint: str, device: torch.device) -> Checkp
             latest={int(k): value for k, value in _named(tensors, "latest.").items()},
             recipients=Recipients(values["V"], _ids(tensors["recipients"])),
         )
-        return Checkpoint(t, state, str(values["records_sha256"]))
     except (ValueError, KeyError, TypeError, RecursionError, safetensors.SafetensorError) as error:
         raise Refused(f"{path.name} was changed or truncated ({type(error).__name__})") from None
 

@@ -70,8 +70,7 @@ class RunStore:
         """Flush the records to the disk, write a checkpoint, then remove old checkpoints."""
         with _writing(self.directory), (self.directory / RECORDS).open("ab") as file:
             os.fsync(file.fileno())
-        saved = checkpoint.Checkpoint(t, state, self._records_hash.hexdigest())
-        checkpoint.save(self.checkpoints, saved, self.fingerprint)
+        checkpoint.save(self.checkpoints, t, state, self.fingerprint, self._records_hash.hexdigest())
         for old in checkpoint.rounds_saved(self.checkpoints)[self.config.checkpoint.keep :]:
             checkpoint.path_of(self.checkpoints, old).unlink(missing_ok=True)
 
@@ -120,15 +119,11 @@ def open_store(
         if directory.is_dir() and not (directory / CONFIG).exists() and any(map(_is_foreign, directory.iterdir())):
             raise RunError(f"{directory} is not empty and not a run directory; choose another --out")
         (directory / "checkpoints").mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunError(f"{directory} cannot be created: {error.strerror}") from None
-    lock = filelock.FileLock(directory / ".lock")
-    try:
-        locked = lock.acquire(timeout=0)
+        locked = filelock.FileLock(directory / ".lock").acquire(timeout=0)
     except filelock.Timeout:
         raise RunError(f"{directory} is in use by another process; wait for it, or choose another --out") from None
     except OSError as error:
-        raise RunError(f"{directory} cannot be locked: {error.strerror}") from None
+        raise RunError(f"{directory} cannot be created or locked: {error.strerror}") from None
     with locked:
         store = RunStore(directory, config, fingerprint)
         _prepare(store, clients, device, resume, say)
@@ -169,35 +164,32 @@ def _prepare(
     write_atomic(config_path, tomli_w.dumps(store.config.table()).encode())
     (directory / SUMMARY).unlink(missing_ok=True)
     lines = _content(directory / RECORDS).splitlines(keepends=True)
-    found = _newest_usable(store, lines, device, say)
-    kept = lines[: found.t] if found else []
+    t, store.resumed = _newest_usable(store, lines, device, say)
+    kept = lines[:t]
     write_atomic(directory / RECORDS, kept)
-    times = [line for line in read_times(directory / TIMES) if found and line["round"] <= found.t]
+    times = [line for line in read_times(directory / TIMES) if line["round"] <= t]
     write_atomic(directory / TIMES, "".join(to_json(line) + "\n" for line in times).encode())
-    store.resumed = found.state if found else None
     store.records = [json.loads(line) for line in kept]
     store._records_hash.update(b"".join(kept))
-    for t in checkpoint.rounds_saved(store.checkpoints):
-        if found is None or t > found.t:
-            checkpoint.path_of(store.checkpoints, t).unlink(missing_ok=True)
+    for later in checkpoint.rounds_saved(store.checkpoints):
+        if later > t:
+            checkpoint.path_of(store.checkpoints, later).unlink(missing_ok=True)
 
 
 def _newest_usable(
     store: RunStore, lines: list[bytes], device: torch.device, say: Callable[[str], None]
-) -> checkpoint.Checkpoint | None:
-    """The newest checkpoint that is undamaged, belongs to this run, and has its records in rounds.jsonl."""
+) -> tuple[int, State | None]:
+    """The round and state of the newest checkpoint that can be used; round 0 if there is none."""
     rounds = checkpoint.rounds_saved(store.checkpoints)
     for t in rounds:
         try:
-            found = checkpoint.load(store.checkpoints, t, store.fingerprint, device)
-            if sha256(b"".join(lines[:t])) != found.records_sha256:
-                raise checkpoint.Refused(f"{RECORDS} was changed or truncated before round {t}")
-            return found
+            records_sha256 = sha256(b"".join(lines[:t]))
+            return t, checkpoint.load(store.checkpoints, t, store.fingerprint, records_sha256, device)
         except checkpoint.Refused as reason:
             say(f"checkpoint of round {t} refused: {reason}")
     if rounds:
         say("no usable checkpoint; starting again from round 1")
-    return None
+    return 0, None
 
 
 def _check_same_config(path: Path, config: Config) -> None:
