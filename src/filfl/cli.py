@@ -1,13 +1,17 @@
-"""The command line. Each command imports its own module, so that `filfl --help` does not wait for torch."""
+"""The command line. Each command imports what it needs, so that `filfl --help` does not wait for torch."""
 
+import math
+import shlex
 import sys
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 import filfl
-from filfl.errors import ConfigError, FilflError
+from filfl.errors import ConfigError, FilflError, RunError
 
 app = typer.Typer(
     name="filfl",
@@ -63,10 +67,9 @@ def _root(
 @app.command()
 def demo(out: Out = None, seeds: Seeds = None, jobs: Jobs = None, resume: ResumeAll = False) -> None:
     """Compare training with and without filtering in a minute or two: six arms, a table and a picture."""
-    from filfl.commands.compare import compare_command
     from filfl.commands.terminal import say
 
-    directory = compare_command("demo", None, out, [], None, seeds, jobs, None, resume)
+    directory = compare("demo", seeds=seeds, jobs=jobs, out=out, resume=resume)
     say(
         f"Per-round records: {directory}/ARM/SEED/rounds.jsonl\n\n"
         "What to try next:\n"
@@ -79,7 +82,7 @@ def demo(out: Out = None, seeds: Seeds = None, jobs: Jobs = None, resume: Resume
 
 @app.command()
 def run(
-    config: ConfigFile,
+    source: ConfigFile,
     set_: Set = None,
     scale: Scale = None,
     out: Out = None,
@@ -87,14 +90,40 @@ def run(
     track: Track = None,
 ) -> None:
     """Run one config."""
-    from filfl.commands.run import run_command
+    from filfl.commands.terminal import console, default_directory, missing_words, resumable, say
+    from filfl.comparison.progress import RunDisplay
+    from filfl.config.experiment import Experiment, parse_changes
+    from filfl.config.plugins import name_of
+    from filfl.runs.store import CONFIG
+    from filfl.runs.summary import LAST
+    from filfl.simulation import simulate
+    from filfl.trackers import make_trackers
 
-    run_command(config, set_ or [], scale, out, resume, track or [])
+    config = Experiment.load(source).at_scale(scale).config(parse_changes(set_ or []))
+    trackers = make_trackers(track or [])
+    directory = out or default_directory(config.name, resume, CONFIG)
+    say(f"{config.name}: {config.rounds} rounds, seed {config.seed}", style="bold")
+    say(
+        f"data {name_of('data', config.data)}, filter {config.filter.name}, "
+        f"selection {name_of('selection', config.selection)} (k = {config.selection.k})"
+    )
+    with resumable(*missing_words(directory, out, resume)), RunDisplay(console, config.rounds) as display:
+        result = simulate(config, callbacks=[display, *trackers], out=directory, resume=resume, say=say)
+    if result.already_finished:
+        say("This run was already finished; no round was run.")
+    summary = result.summary
+    accuracy = "-" if summary["final_accuracy"] is None else f"{summary['final_accuracy']:.3f}"
+    say(f"final accuracy      {accuracy} (mean of the last {LAST} tested rounds)")
+    say(f"mean |S^f|          {summary['mean_filtered']:.1f}")
+    say(f"uplink              {summary['uplink_bytes'] / 1e6:.1f} MB")
+    say(f"reward evaluations  {summary['evaluations']}")
+    say(f"refused updates     {summary['refused']}")
+    say(f"results             {directory}")
 
 
 @app.command()
 def compare(
-    config: ConfigFile,
+    source: ConfigFile,
     arm: Annotated[
         list[str] | None,
         typer.Option("--arm", "-a", metavar="ARM", help="NAME:KEY=VALUE,... Replaces the config's arms. Repeatable."),
@@ -107,11 +136,44 @@ def compare(
     out: Out = None,
     resume: ResumeAll = False,
     track: Track = None,
-) -> None:
+) -> Path:
     """Run every arm of a config with several seeds, and compare them in a table and pictures."""
-    from filfl.commands.compare import compare_command
+    from filfl.commands.terminal import console, default_directory, missing_words, resumable, say, show_comparison
+    from filfl.comparison.plan import PLAN, plan_comparison, run_plans, runs_of
+    from filfl.comparison.pool import PlannedRun
+    from filfl.comparison.progress import ComparisonDisplay
+    from filfl.config.config import Config
+    from filfl.config.experiment import Experiment, parse_arm, parse_changes
+    from filfl.report.comparison import report_comparison
+    from filfl.system import num_cores
+    from filfl.trackers import make_trackers
 
-    compare_command(config, arm, out, set_ or [], scale, seeds, jobs, target, resume, track or [])
+    experiment = Experiment.load(source).at_scale(scale)
+    if arm:
+        experiment = replace(experiment, arms=tuple(map(parse_arm, arm)))
+    if target is not None and not math.isnan(target):
+        experiment = replace(experiment, compare=replace(experiment.compare, target=target))
+    changes = parse_changes(set_ or [])
+    name = experiment.config(changes).name
+    directory = out or default_directory(name, resume, PLAN)
+    changed = [*(set_ or []), *([f"scale {scale}"] if scale else [])]
+    title = f"{name} with {', '.join(changed)}" if changed else experiment.compare.title or name
+    trackers = make_trackers(track or [], directory)
+
+    def planned(arm: str, config: Config) -> PlannedRun:
+        folder = directory / arm / f"seed-{config.seed}"
+        return PlannedRun(replace(config, name=arm), folder, f"{arm} {folder.name}", trackers)
+
+    plan = plan_comparison(experiment, directory, title, seeds or experiment.compare.seeds, changes, planned)
+    runs = runs_of([plan])
+    jobs = min(jobs or num_cores(), len(runs))
+    say(title, style="bold")
+    say(f"arms: {len(plan.arms)}, seeds: {len(plan.seeds)}, runs: {len(runs)} ({jobs} in parallel)", style="bold")
+    with resumable(*missing_words(directory, out, resume)), ComparisonDisplay(console, runs) as display:
+        run_plans([plan], jobs, resume, display, say)
+    show_comparison(report_comparison(plan))
+    say(f"For an HTML report: {shlex.join(['filfl', 'report', str(directory)])}")
+    return directory
 
 
 @app.command()
@@ -144,9 +206,26 @@ def report(
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The HTML file.")] = Path("report.html"),
 ) -> None:
     """Write an HTML report of runs and comparisons: verdict, measures, charts, clients, filtering, configuration."""
-    from filfl.commands.report import report_command
+    from filfl.commands.terminal import say
+    from filfl.report.html.collect import collect
+    from filfl.report.html.render import render, report_data
+    from filfl.runs.files import write_atomic
 
-    report_command(directories, out)
+    sections = collect(directories)
+    if not sections:
+        raise RunError(
+            f"no run found in {', '.join(map(str, directories))}; give the directory of a run (it has a config.toml), "
+            "of a comparison (it has a comparison.toml), or a folder of them"
+        )
+    data = report_data(sections)
+    page = render(data).encode("utf-8")
+    write_atomic(out, page)
+    for section in data["sections"]:
+        say(section["title"], style="bold")
+        say(f"  {section['headline']['sentence']}")
+        for problem in section["problems"]:
+            say(f"  {problem}", style="yellow")
+    say(f"Open the report in a browser: {out} ({len(page) / 1e6:.1f} MB)")
 
 
 @app.command()
@@ -160,9 +239,15 @@ def watch(
     ] = None,
 ) -> None:
     """Serve a report that is updated while the runs are running, for a browser on this machine."""
-    from filfl.commands.watch import watch_command
+    from filfl.commands.terminal import say
+    from filfl.report.html.server import LOOPBACK, LiveReport, open_server
 
-    watch_command(directory, port)
+    live = LiveReport([directory])
+    live.now()  # so that a missing directory is an error here, not in the browser
+    with open_server(live, port) as server, suppress(KeyboardInterrupt):
+        say(f"Report of {directory}: http://{LOOPBACK}:{server.server_port}/ (Ctrl-C to stop)")
+        server.serve_forever()
+    say("")
 
 
 @app.command("data")
@@ -175,9 +260,27 @@ def data_(
     ),
 ) -> None:
     """Describe a dataset: clients, sizes, classes, label skew, and a plot of the labels per client."""
-    from filfl.commands.data import data_command
+    from filfl.commands.terminal import say
+    from filfl.config.experiment import Experiment, parse_changes
+    from filfl.report.dataset import draw_labels, facts
+    from filfl.runs.files import cannot_write
 
-    data_command(name, path, set_ or [], picture)
+    changes = {"data.name": name, **({"data.path": path} if path else {}), **parse_changes(set_ or [])}
+    # The smallest k: the default one may be larger than the number of clients of a small dataset.
+    config = Experiment({"selection": {"k": 1}}).config(changes)
+    config.require_objects()
+    dataset = config.data.load(config.seed)
+    described = facts(dataset)
+    width = max(map(len, described))
+    say(name, style="bold")
+    for fact, value in described.items():
+        say(f"  {fact:{width}s}  {value}")
+    if dataset.classes:
+        try:
+            draw_labels(dataset, f"{name}: samples of every label on every client", picture)
+        except OSError as error:
+            raise cannot_write(picture, error) from None
+        say(f"picture  {picture}")
 
 
 @app.command("list")
@@ -195,13 +298,10 @@ def main() -> None:
     sys.path.append(str(Path.cwd()))  # for plug-ins by import path; at the end, so that no file here hides a package
     try:
         app()
-    except FilflError as error:
+    except (FilflError, OSError) as error:
         for line in str(error).splitlines():
             print(f"error: {line}", file=sys.stderr)
         sys.exit(2 if isinstance(error, ConfigError) else 1)
-    except OSError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""The commands behind the command line. Each module imports only what its command needs."""
+"""The longer commands behind the command line, and what all of them share."""

@@ -2,7 +2,7 @@
 
 import inspect
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rich import box
@@ -53,9 +53,16 @@ def _print_table(title: str, rows: Mapping[str, str]) -> None:
 
 def _found(name: str) -> list[tuple[str, str, list[Option]]]:
     """Every section and plug-in of this name: title, documentation, options."""
-    if ":" in name:
-        return [_plugin(section, name) for section in _sections_of(name)]
-    found = []
+    found: list[tuple[str, str, list[Option]]] = []
+    if ":" in name:  # an import path, which belongs to one section
+        problems = []
+        for section in KINDS:
+            try:
+                found.append(_plugin(section, name))
+            except ConfigError as error:
+                problems += error.problems
+        if not found:
+            raise ConfigError(problems[0])
     if name in GENERAL:
         found.append((f"[{name}]", inspect.getdoc(GENERAL[name]) or "", options(GENERAL[name], name)))
     if name in KINDS:
@@ -78,29 +85,17 @@ def _plugin(section: str, name: str) -> tuple[str, str, list[Option]]:
     return f'{section}.name = "{name}"', inspect.getdoc(cls) or "", options(cls, section)
 
 
-def _sections_of(path: str) -> Iterator[str]:
-    """The section that an import path belongs to."""
-    problems = []
-    for section in KINDS:
-        try:
-            plugin_class(section, path)
-        except ConfigError as error:
-            problems += error.problems
-        else:
-            yield section
-    if len(problems) == len(KINDS):
-        raise ConfigError(problems[0])
-
-
 def _print_options(title: str, text: str, described: list[Option]) -> None:
     console.print(title, style="bold", markup=False, highlight=False)
-    lines = [textwrap.fill(" ".join(part.split()), WIDTH - 2, break_on_hyphens=False) for part in text.split("\n\n")]
-    lines += [_option(option) for option in described] or ["It has no options."]
+    lines = [_filled(part, 2) for part in text.split("\n\n")]
+    for option in described:
+        default = "required" if option.default == "required" else f"default {option.default}"
+        values, description = _filled(f"{option.values}; {default}", 6), _filled(option.description, 6)
+        lines.append(f"{option.key}\n" + textwrap.indent(f"{values}\n{description}".rstrip(), "    "))
+    if not described:
+        lines.append("It has no options.")
     console.print(textwrap.indent("\n\n".join(lines), "  ") + "\n", markup=False, highlight=False, soft_wrap=True)
 
 
-def _option(option: Option) -> str:
-    default = "required" if option.default == "required" else f"default {option.default}"
-    values = textwrap.fill(f"{option.values}; {default}", WIDTH - 6, break_on_hyphens=False)
-    text = textwrap.fill(option.description, WIDTH - 6, break_on_hyphens=False)
-    return f"{option.key}\n" + textwrap.indent(f"{values}\n{text}".rstrip(), "    ")
+def _filled(text: str, indent: int) -> str:
+    return textwrap.fill(" ".join(text.split()), WIDTH - indent, break_on_hyphens=False)

@@ -4,8 +4,7 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from filfl.commands.compare import show_comparison
-from filfl.commands.terminal import console, interrupted, say
+from filfl.commands.terminal import console, resumable, say, show_comparison
 from filfl.comparison.figures import figure_names, plan_figures
 from filfl.comparison.plan import Plan, run_plans, runs_of
 from filfl.comparison.pool import RunProgress
@@ -57,11 +56,8 @@ def reproduce_command(
                 if progress.directory in needed and needed <= finished:
                     _report(plan, figure)
 
-    try:
-        with ComparisonDisplay(console, runs) as display:
-            run_plans(plans, jobs, True, show, say)
-    except KeyboardInterrupt:
-        interrupted()
+    with resumable(), ComparisonDisplay(console, runs) as display:
+        run_plans(plans, jobs, True, show, say)
 
 
 def _report(plan: Plan, figure: Figure) -> None:

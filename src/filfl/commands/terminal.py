@@ -4,15 +4,20 @@ import copy
 import os
 import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
+
+if TYPE_CHECKING:  # matplotlib is slow to import
+    from filfl.report.comparison import Comparison
 
 INTERRUPTED = 130
 """The exit code of a command that Ctrl-C ended."""
@@ -42,6 +47,15 @@ def print_table(table: Table) -> None:
     console.print(table.caption, style="dim", highlight=False)
 
 
+def show_comparison(comparison: "Comparison") -> None:
+    """The table, and where the files are."""
+    print_table(comparison.table.rich())
+    picture, *more = comparison.pictures
+    say(f"table           {comparison.path}")
+    say(f"picture         {picture}")
+    say(f"single curves   {', '.join(path.name for path in more)}")
+
+
 def default_directory(name: str, resume: bool, mark: str) -> Path:
     """The first free one of runs/NAME, runs/NAME-2, ...; to resume, the last one that has a file `mark`."""
     previous = None
@@ -53,11 +67,15 @@ def default_directory(name: str, resume: bool, mark: str) -> Path:
     raise AssertionError("count() does not end")
 
 
-def interrupted(*missing: str) -> NoReturn:
-    """Show the command that resumes this one, with the words that are missing in it, and exit."""
-    say("\nInterrupted. All finished rounds are saved. To resume:", style="yellow")
-    say(f"  {shlex.join(['filfl', *sys.argv[1:], *missing])}")
-    raise typer.Exit(INTERRUPTED)
+@contextmanager
+def resumable(*missing: str) -> Iterator[None]:
+    """After Ctrl-C, show the command that resumes this one, with the words that are missing in it, and exit."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        say("\nInterrupted. All finished rounds are saved. To resume:", style="yellow")
+        say(f"  {shlex.join(['filfl', *sys.argv[1:], *missing])}")
+        raise typer.Exit(INTERRUPTED) from None
 
 
 def missing_words(directory: Path, out: Path | None, resume: bool) -> list[str]:

@@ -3,8 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -20,33 +19,23 @@ def _numbers(accuracy: float | None, filtered: int) -> str:
     return f"accuracy {shown}  |S^f| {filtered:3d}"
 
 
-class _Display:
-    """Bars that are started and stopped by `with`, in a terminal only."""
+class _Display(Progress):
+    """Bars, in a terminal only; `main` is the first one."""
 
     def __init__(self, console: Console, name: str, total: int, numbers: str = "") -> None:
-        self._console = console
-        self._live = console.is_terminal
-        self._bars = Progress(
+        super().__init__(
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=None),
             MofNCompleteColumn(),
             TextColumn("{task.fields[numbers]}", markup=False),
             TimeRemainingColumn(compact=True),
             console=console,
+            disable=not console.is_terminal,
         )
-        self._main = self._bars.add_task(name, total=total, numbers=numbers)
+        self.main = self.add_task(name, total=total, numbers=numbers)
 
-    def __enter__(self) -> Self:
-        if self._live:
-            self._bars.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self._live:
-            self._bars.stop()
-
-    def _print(self, line: str, style: str | None = None) -> None:
-        self._console.print(line, style=style, highlight=False, markup=False)
+    def print_line(self, line: str, style: str | None = None) -> None:
+        self.console.print(line, style=style, highlight=False, markup=False)
 
 
 class RunDisplay(_Display):
@@ -63,11 +52,11 @@ class RunDisplay(_Display):
         self._first = self._first or (t, time.monotonic())
         self._accuracy = self._accuracy if record["test_accuracy"] is None else record["test_accuracy"]
         numbers = _numbers(self._accuracy, record["num_filtered"])
-        self._bars.update(self._main, completed=t, numbers=numbers)
-        if not self._live and (t % max(1, self._rounds // LINES) == 0 or t == self._rounds):
-            self._print(f"round {t:4d}/{self._rounds}  {numbers}  {self._time_left(*self._first, t)}")
+        self.update(self.main, completed=t, numbers=numbers)
+        if self.disable and (t % max(1, self._rounds // LINES) == 0 or t == self._rounds):
+            self.print_line(f"round {t:4d}/{self._rounds}  {numbers}  {self._time_left(*self._first, t)}")
         for note in record["notes"]:
-            self._print(f"round {t}: {note}", style="yellow")
+            self.print_line(f"round {t}: {note}", style="yellow")
 
     def _time_left(self, first: int, since: float, t: int) -> str:
         return "" if t == first else f"{(time.monotonic() - since) / (t - first) * (self._rounds - t):.0f} s left"
@@ -90,12 +79,12 @@ class ComparisonDisplay(_Display):
         if progress.finished:
             self._finished += 1
             if (bar := self._running.pop(run.directory, None)) is not None:
-                self._bars.remove_task(bar)
-            self._print(f"{self._finished:3d}/{len(self._runs)} {run.label:{self._width}s} {numbers}")
+                self.remove_task(bar)
+            self.print_line(f"{self._finished:3d}/{len(self._runs)} {run.label:{self._width}s} {numbers}")
         else:
             if run.directory not in self._running:
-                self._running[run.directory] = self._bars.add_task(run.label, total=run.config.rounds, numbers="")
-            self._bars.update(self._running[run.directory], completed=progress.round, numbers=numbers)
+                self._running[run.directory] = self.add_task(run.label, total=run.config.rounds, numbers="")
+            self.update(self._running[run.directory], completed=progress.round, numbers=numbers)
         self._rounds_done[run.directory] = progress.round
         done = f"{self._finished} of {len(self._runs)} runs"
-        self._bars.update(self._main, completed=sum(self._rounds_done.values()), numbers=done)
+        self.update(self.main, completed=sum(self._rounds_done.values()), numbers=done)

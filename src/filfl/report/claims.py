@@ -68,22 +68,20 @@ def verdict(found: Sequence[Outcome]) -> Verdict:
 
 
 def _outcome(expectation: Expectation, values: Values) -> Outcome:
-    mine = values.get(expectation.arm, {}).get(expectation.measure)
+    mine, theirs = (values.get(arm, {}).get(expectation.measure) for arm in (expectation.arm, expectation.other))
     if mine is None:
         return Outcome(expectation, None, None, "not measured")
-    mean = float(np.mean([value for value in mine if value is not None]))
+    mean, tested = float(np.mean([value for value in mine if value is not None])), None
     if expectation.number is not None:
-        return Outcome(expectation, mean, None, _direction(expectation.sign, mean - expectation.number))
-    theirs = values.get(expectation.other, {}).get(expectation.measure)
-    if theirs is None:
+        difference = mean - expectation.number
+    elif theirs is None:
         return Outcome(expectation, mean, None, "not measured")
-    tested = compared(mine, theirs)
-    holds = _direction(expectation.sign, tested.difference)
-    if holds == "yes" and expectation.sign != "~" and (tested.welch_p is None or tested.welch_p >= LEVEL):
-        holds = "direction only"
-    return Outcome(expectation, mean, tested, holds)
-
-
-def _direction(sign: str, difference: float) -> Holds:
-    right = {">": difference > 0, "<": difference < 0, "~": abs(difference) <= MARGIN}[sign]
-    return "yes" if right else "no"
+    else:
+        tested = compared(mine, theirs)
+        difference = tested.difference
+    if expectation.sign == "~":
+        return Outcome(expectation, mean, tested, "yes" if abs(difference) <= MARGIN else "no")
+    if not (difference > 0 if expectation.sign == ">" else difference < 0):
+        return Outcome(expectation, mean, tested, "no")
+    chance = tested is not None and (tested.welch_p is None or tested.welch_p >= LEVEL)
+    return Outcome(expectation, mean, tested, "direction only" if chance else "yes")

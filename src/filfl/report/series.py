@@ -81,11 +81,8 @@ def uploaded(runs: Sequence[Run]) -> list[float]:
 def thinned(series: Series, most: int) -> Series:
     """At most `most` points at equal distances, with the first and the last, rounded to four digits."""
     places = np.unique(np.linspace(0, len(series.rounds) - 1, most).round().astype(int))
-    return Series(
-        tuple(series.rounds[i] for i in places),
-        tuple(rounded(series.mean[i], 4) for i in places),
-        tuple(rounded(series.std[i], 4) for i in places),
-    )
+    mean, std = (tuple(rounded(values[i], 4) for i in places) for values in (series.mean, series.std))
+    return Series(tuple(series.rounds[i] for i in places), mean, std)
 
 
 def rounded(value: float, digits: int) -> float:

@@ -65,15 +65,18 @@ def compare_arms(
     runs: Mapping[str, Sequence[Records]], against: Mapping[str, str], target: float, at: Sequence[int]
 ) -> list[ArmStatistics]:
     """The statistics of every arm. `runs` holds the records of each seed, with the seeds in the same order."""
-    measures = {arm: _measures(seeds) for arm, seeds in runs.items()}
+    measures = {
+        arm: {name: spread for name, measure in MEASURES.items() if (spread := over_seeds(seeds, measure.of))}
+        for arm, seeds in runs.items()
+    }
     return [
         ArmStatistics(
             arm=arm,
             against=against[arm],
             measures=measures[arm],
             accuracy_at={t: over_seeds(seeds, partial(at_round, t=t)) for t in at},
-            rounds_to_target=over_seeds(seeds, lambda r: _reached(r, target, 0)),
-            uplink_to_target=over_seeds(seeds, lambda r: _reached(r, target, 1)),
+            rounds_to_target=over_seeds(seeds, lambda records: (reached(records, target) or (None, None))[0]),
+            uplink_to_target=over_seeds(seeds, lambda records: (reached(records, target) or (None, None))[1]),
             tests={
                 name: compared(spread.values, measures[against[arm]][name].values)
                 for name, spread in measures[arm].items()
@@ -123,13 +126,3 @@ def compared(mine: Sequence[float | None], theirs: Sequence[float | None]) -> Te
             if np.ptp(np.subtract(a, b)) > 0:
                 paired = float(stats.ttest_rel(a, b).pvalue)
     return Tested(difference, welch, paired)
-
-
-def _measures(seeds: Sequence[Records]) -> dict[str, Spread]:
-    spreads = {name: over_seeds(seeds, measure.of) for name, measure in MEASURES.items()}
-    return {name: spread for name, spread in spreads.items() if spread}
-
-
-def _reached(records: Records, target: float, which: int) -> float | None:
-    found = reached(records, target)
-    return float(found[which]) if found else None

@@ -38,10 +38,11 @@ def headline(section: Section, statistics: Sequence[ArmStatistics], target: floa
     if winner is None:
         return {"sentence": "No round has been tested yet.", "more": [], "tiles": []}
     rival = _rival(winner, arms)
-    sentences = [_result(winner, rival), _cost(winner, rival, target)]
+    cost, cost_tile = _cost(winner, rival, target)
+    sentences = [_result(winner, rival), cost]
     tiles = [_tile("Best method", winner.arm, _score(winner)) | {"arm": winner.arm}]
     if rival:
-        tiles += [_difference_tile(winner, rival), _cost_tile(winner, rival, target)]
+        tiles += [_difference_tile(winner, rival), cost_tile]
     if filtering := _filtering(section, arms, winner):
         sentences.append(filtering[0])
         tiles.append(filtering[1])
@@ -114,14 +115,20 @@ def _result(winner: ArmStatistics, rival: ArmStatistics | None) -> str:
     return f"{winner.arm} is ahead with {score}, {ahead}, which may be chance ({p_equals(p)})."
 
 
-def _cost(winner: ArmStatistics, rival: ArmStatistics | None, target: float) -> str:
-    if not (mine := _reached(winner)):
-        return ""
-    sentence = f"It reaches {100 * target:.3g} % after {mine[0]} and {mine[1]} of upload"
+def _cost(winner: ArmStatistics, rival: ArmStatistics | None, target: float) -> tuple[str, dict[str, str]]:
+    """A sentence and a tile about the rounds and the upload until the target accuracy."""
+    goal, mine, theirs = f"{100 * target:.3g} %", _reached(winner), _reached(rival) if rival else None
+    label = f"Upload to reach {goal}"
+    if not mine:
+        return "", _tile(label, "never reached", "Lower the target, or run more rounds")
+    rounds, upload = mine
+    sentence = f"It reaches {goal} after {rounds} and {upload} of upload"
     if rival is None:
-        return f"{sentence}."
-    theirs = _reached(rival)
-    return f"{sentence}; {rival.arm} " + (f"after {theirs[0]} and {theirs[1]}." if theirs else "never does.")
+        return f"{sentence}.", _tile(label, upload, rounds)
+    if theirs is None:
+        return f"{sentence}; {rival.arm} never does.", _tile(label, upload, f"{rounds}; {rival.arm} never reaches it")
+    detail = f"{rounds}; {rival.arm} needs {theirs[1]} and {theirs[0]}"
+    return f"{sentence}; {rival.arm} after {theirs[0]} and {theirs[1]}.", _tile(label, upload, detail)
 
 
 def _reached(arm: ArmStatistics) -> tuple[str, str] | None:
@@ -156,15 +163,6 @@ def _difference_tile(winner: ArmStatistics, rival: ArmStatistics) -> dict[str, s
         test = p_equals(p) + (", a significant difference" if p < LEVEL else ", may be chance")
     value = f"{points(difference)} points" if difference is not None else "lower loss"
     return _tile(f"Against {rival.arm}", value, f"{rival.arm}: {_score(rival)}; {test}")
-
-
-def _cost_tile(winner: ArmStatistics, rival: ArmStatistics, target: float) -> dict[str, str]:
-    label, mine, theirs = f"Upload to reach {100 * target:.3g} %", _reached(winner), _reached(rival)
-    if not mine:
-        return _tile(label, "never reached", "Lower the target, or run more rounds")
-    if not theirs:
-        return _tile(label, mine[1], f"{mine[0]}; {rival.arm} never reaches it")
-    return _tile(label, mine[1], f"{mine[0]}; {rival.arm} needs {theirs[1]} and {theirs[0]}")
 
 
 def _filtering(

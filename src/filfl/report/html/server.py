@@ -64,7 +64,7 @@ def open_server(report: LiveReport, port: int | None) -> ThreadingHTTPServer:
     ports = [port] if port is not None else [*range(FIRST_PORT, FIRST_PORT + PORTS), 0]
     for candidate in ports:
         try:
-            return _Server((LOOPBACK, candidate), _handler(report))
+            return _Server(candidate, report)
         except OSError as error:
             reason = error.strerror
     raise RunError(f"port {port} cannot be used: {reason}; choose another --port, or leave it out")
@@ -73,43 +73,46 @@ def open_server(report: LiveReport, port: int | None) -> ThreadingHTTPServer:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
+    def __init__(self, port: int, report: LiveReport) -> None:
+        super().__init__((LOOPBACK, port), _Handler)
+        self.report = report
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that closes the connection early is not an error."""
 
 
-def _handler(report: LiveReport) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            host = self.headers.get("Host", "").rpartition(":")[0]
-            if host not in (LOOPBACK, "localhost"):  # DNS rebinding: another site's name that resolves to this machine
-                self._answer(403, "text/plain", "this page is only available on this machine")
-            elif self.path not in ("/", "/data.json"):
-                self._answer(404, "text/plain", "not found: the only pages are / and /data.json")
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+
+    def do_GET(self) -> None:
+        if self.headers.get("Host", "").rpartition(":")[0] not in (LOOPBACK, "localhost"):
+            # DNS rebinding: another site's name that resolves to this machine
+            self._answer(403, "text/plain", "this page is only available on this machine")
+        elif self.path not in ("/", "/data.json"):
+            self._answer(404, "text/plain", "not found: the only pages are / and /data.json")
+        else:
+            try:
+                data = self.server.report.now()
+            except RunError as error:
+                self._answer(503, "text/plain", str(error))
+                return
+            if self.path == "/":
+                self._answer(200, "text/html", render(data))
+            elif self.headers.get("If-None-Match") == data["mark"]:
+                self._answer(304, "application/json", "", data["mark"])
             else:
-                try:
-                    data = report.now()
-                except RunError as error:
-                    self._answer(503, "text/plain", str(error))
-                    return
-                if self.path == "/":
-                    self._answer(200, "text/html", render(data))
-                elif self.headers.get("If-None-Match") == data["mark"]:
-                    self._answer(304, "application/json", "", data["mark"])
-                else:
-                    self._answer(200, "application/json", to_script(data), data["mark"])
+                self._answer(200, "application/json", to_script(data), data["mark"])
 
-        def _answer(self, status: int, kind: str, text: str, mark: str | None = None) -> None:
-            body = text.encode("utf-8")
-            self.send_response(status)
-            self.send_header("Content-Type", f"{kind}; charset=utf-8")
-            self.send_header("Content-Length", str(len(body)))
-            self.send_header("Cache-Control", "no-store")
-            if mark:
-                self.send_header("ETag", mark)
-            self.end_headers()
-            self.wfile.write(body)
+    def _answer(self, status: int, kind: str, text: str, mark: str | None = None) -> None:
+        body = text.encode("utf-8")
+        self.send_response(status)
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        if mark:
+            self.send_header("ETag", mark)
+        self.end_headers()
+        self.wfile.write(body)
 
-        def log_message(self, format: str, *args: Any) -> None:
-            """No log line per request: the page asks every two seconds."""
-
-    return Handler
+    def log_message(self, format: str, *args: Any) -> None:
+        """No log line per request: the page asks every two seconds."""
