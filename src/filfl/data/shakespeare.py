@@ -117,8 +117,8 @@ class Shakespeare(Dataset):
         names = arrays["names"].tolist()
         parts = np.split(arrays["codes"], np.cumsum(arrays["sizes"]))[:-1]
         if source.is_dir():
-            windows = map(disjoint_windows, parts)
-            return [Role(name, *pair) for name, *pair in zip(names, windows, windows, strict=True)]
+            pairs = zip(names, parts[::2], parts[1::2], strict=True)
+            return [Role(name, disjoint_windows(train), disjoint_windows(test)) for name, train, test in pairs]
         roles = []
         for name, codes in zip(names, parts, strict=True):
             # The text is split before windows are cut, so that no window has characters of both parts.
