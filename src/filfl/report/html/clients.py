@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from filfl.availability.base import Ids
 from filfl.report.series import rounded
 from filfl.runs.reader import Run
 
@@ -22,30 +21,27 @@ def client_map(run: Run) -> dict[str, Any]:
     """The map, as one string of digits per client, and the counts of the table beside it."""
     counts = {part: rounds_in(run, part) for part in ("considered", "selected", "refused", "kept")}
     involved = counts["considered"] + counts["selected"] + counts["refused"]
-    if run.clients:
-        known = np.arange(len(run.clients))
-    else:  # those that the records name
-        known = _ids(sorted(involved.keys() | {k for record in run.records for k in record["available"] or ()}))
+    named = involved.keys() | {k for record in run.records for k in record["available"] or ()}
+    known = range(len(run.clients)) if run.clients else sorted(named)
     # The sort is stable: of clients that are equally involved, the first ones are shown.
-    shown = np.sort(_ids(sorted(known.tolist(), key=lambda k: -involved[k])[:MOST_SHOWN]))
+    shown = np.array(sorted(sorted(known, key=lambda k: -involved[k])[:MOST_SHOWN]), dtype=np.int64)
     available, all_listed = np.zeros(len(shown), dtype=np.int64), True
     cells = np.full((len(shown), len(run.records)), AWAY, dtype=np.uint8)
     considered: set[int] = set()
-    for column, record in enumerate(run.records):
+    for cell, record in zip(cells.T, run.records, strict=True):
         here = run.available(record)
         all_listed = all_listed and here is not None
-        present = _rows(shown, record["selected"] if here is None else here)
-        available[present] += 1
-        cells[present, column] = AVAILABLE
+        present = np.isin(shown, record["selected"] if here is None else here)
+        available += present
+        cell[present] = AVAILABLE
         considered = set(record["considered"]) if record["did_filter"] else considered
         if record["filtered"] is None:
-            cells[present, column] = IN
+            cell[present] = IN
         else:
-            out = considered.difference(record["filtered"])
-            cells[np.intersect1d(present, _rows(shown, sorted(out))), column] = FILTERED_OUT
-            cells[_rows(shown, record["filtered"]), column] = IN
-        cells[_rows(shown, record["selected"]), column] = SELECTED
-        cells[_rows(shown, _clients_in(record, "refused")), column] = REFUSED
+            cell[present & np.isin(shown, list(considered.difference(record["filtered"])))] = FILTERED_OUT
+            cell[np.isin(shown, record["filtered"])] = IN
+        cell[np.isin(shown, record["selected"])] = SELECTED
+        cell[np.isin(shown, list(_clients_in(record, "refused")))] = REFUSED
     texts = (cells + ord("0")).astype(np.uint8)
     clients = run.clients
     return {
@@ -86,20 +82,6 @@ def _clients_in(record: Mapping[str, Any], part: str) -> Iterable[int]:
     if part == "kept":
         return record["filtered"] or () if record["did_filter"] else ()
     return map(int, record[part])  # `refused` is a JSON object, whose keys are text
-
-
-def _rows(shown: Ids, ids: Iterable[int] | Ids) -> Ids:
-    """The rows of those of the ids that are shown."""
-    wanted = _ids(ids)
-    if not len(shown):
-        return wanted[:0]
-    rows = np.searchsorted(shown, wanted).clip(max=len(shown) - 1).astype(np.int64)
-    there: Ids = rows[shown[rows] == wanted]
-    return there
-
-
-def _ids(values: Iterable[int] | Ids) -> Ids:
-    return values if isinstance(values, np.ndarray) else np.array(list(values), dtype=np.int64)
 
 
 def _short(value: float | None) -> float | None:
