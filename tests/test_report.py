@@ -396,8 +396,8 @@ def test_strict_readers_raise_for_what_is_missing(store: Path, tmp_path: Path) -
         read_finished_run(place)
     with pytest.raises(RunError, match=r"is not a run directory: it has no config.toml"):
         read_run(tmp_path / "nowhere")
-    (place / "config.toml").write_text("rounds = 0")
-    with pytest.raises(RunError, match=r"config.toml is damaged: rounds must be"):
+    (place / "config.toml").write_text("rounds = ")
+    with pytest.raises(RunError, match=r"config.toml is damaged"):
         read_run(place)
 
 
