@@ -107,7 +107,7 @@ def test_available_clients_that_a_record_does_not_list_can_be_recomputed(
     data = many(400).with_random_labels(0.5, 0)
     config = {"rounds": 3, "selection.k": 2, "filter.name": "none", "availability.name": "diurnal"}
     listed = filfl.simulate(config, data=data, out=tmp_path / "listed")
-    monkeypatch.setattr("filfl.round.MOST_LISTED", 100)
+    monkeypatch.setattr("filfl.core.server.MAX_LISTED", 100)
     counted = filfl.simulate(config, data=data, out=tmp_path / "counted")
     long, short = read_run(tmp_path / "listed"), read_run(tmp_path / "counted")
     for a, b in zip(listed.records, counted.records, strict=True):
