@@ -73,7 +73,7 @@ class Scripted:
 
 def test_replies_are_counted_and_checked() -> None:
     layout = Layout.of(nn.Linear(4, 3))
-    exchange = Exchange(1, layout.empty(), Scripted(), layout, Stopwatch())  # type: ignore[arg-type]
+    exchange = Exchange(1, layout.empty(), Scripted(), layout, Stopwatch())
     assert exchange.query(ErrorRateQuery(), [0, 1, 2]) == {0: 0.25}
     assert exchange.refused[1] == "the error rate must be between 0 and 1 (got 1.5)"
     assert exchange.refused[2].startswith("the reply cannot be read (TypeError")
