@@ -13,9 +13,8 @@ from torch.nn import functional
 from filfl.core.clients import Failure, Update
 from filfl.evaluation import Samples, cross_entropy
 from filfl.filtering import FILTERS, Filtering, LocalSearch
-from filfl.filtering.by_models import ByModels, best_verified
+from filfl.filtering.by_models import best_verified, ensemble_reward
 from filfl.filtering.filtering_set import FilteringSet
-from filfl.filtering.judges import OnServer
 from filfl.filtering.rewards import CountedReward
 from filfl.models.cnn import LeafCNN, SmallCNN
 from filfl.models.lstm import LSTM
@@ -88,10 +87,9 @@ class Problem:
 
     def local_search(self, verify: int = 1) -> dict[str, Any]:
         """Local search on the ensemble reward; true rewards then compare what it finds with keeping all clients."""
-        filter_round = ByModels(0, LocalSearch(), OnServer(self.V), ensemble=self.V)
         with one_thread():
             R = self.reward()
-            surrogate = filter_round.surrogate(dict(enumerate(self.stack)), self.w_t)
+            surrogate = ensemble_reward(self.V, dict(enumerate(self.stack)), self.w_t)
             found = LocalSearch()(self.clients, surrogate, np.random.default_rng(0))
             kept = best_verified(found_sets(found), self.clients, R, verify)
             return {"kept": sorted(kept), "evaluations": surrogate.evaluations, "verifications": R.evaluations}

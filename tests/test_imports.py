@@ -12,7 +12,7 @@ ORDER = [
     {"availability", "algorithms", "attacks", "aggregation", "selection", "data", "models"},  # plug-ins
     {"logits"},
     {"core"},
-    {"filtering"},
+    {"filtering", "values"},
     {"config"},
     {"runs"},
     {"trackers"},
@@ -26,6 +26,7 @@ RANK = {name: i for i, names in enumerate(ORDER) for name in names}
 WITHIN = {
     *(("system", "errors"), ("weights", "errors"), ("config.schema", "errors"), ("evaluation", "weights")),
     *(("selection", "availability"), ("attacks", "availability"), ("attacks", "data")),
+    *(("filtering", "values"), ("values", "filtering")),
 }
 """Imports between packages of one entry."""
 

@@ -311,7 +311,7 @@ def test_another_dataset_is_another_run(small: dict[str, Any], tmp_path: Path, b
     with pytest.raises(Interrupted):
         filfl.simulate(config, data=blobs, out=tmp_path / "run", callbacks=[stop_after(2)])
     messages: list[str] = []
-    other = blobs.with_random_labels(0.5, 3)
+    other = blobs.with_wrong_labels(0.5, 3)
     filfl.simulate(config, data=other, out=tmp_path / "run", resume=True, say=messages.append)
     assert "belongs to another run (other config, data or model)" in messages[0]
 

@@ -104,7 +104,7 @@ def test_records_count_many_clients_instead_of_listing_them(chi: str, tmp_path: 
 def test_available_clients_that_a_record_does_not_list_can_be_recomputed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = many(400).with_random_labels(0.5, 0)
+    data = many(400).with_wrong_labels(0.5, 0)
     config = {"rounds": 3, "selection.k": 2, "filter.name": "none", "availability.name": "diurnal"}
     listed = filfl.simulate(config, data=data, out=tmp_path / "listed")
     monkeypatch.setattr("filfl.core.server.MAX_LISTED", 100)

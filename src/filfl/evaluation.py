@@ -120,6 +120,19 @@ def outputs(model: FlatModel, weights: Weights, samples: Samples) -> Tensor:
 
 
 @torch.no_grad()
+def sample_losses(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
+    """The loss of each sample: [m]. A loss that is not a mean over samples is evaluated on batches of one sample."""
+    if loss in (cross_entropy, mean_squared_error):
+        losses: Tensor = loss(outputs, targets, reduction="none")  # type: ignore[call-arg]
+        return losses.flatten(1).mean(dim=1) if losses.ndim > 1 else losses
+    try:
+        each: Tensor = torch.vmap(lambda z, y: loss(z[None], y[None]))(outputs, targets)
+        return each
+    except RuntimeError:  # a loss that depends on the values of tensors cannot be batched
+        return torch.stack([loss(z[None], y[None]) for z, y in zip(outputs, targets, strict=True)])
+
+
+@torch.no_grad()
 def score(
     model: FlatModel, weights: Weights, samples: Samples, loss: Loss, metrics: Mapping[str, Metric]
 ) -> tuple[float, dict[str, float]]:

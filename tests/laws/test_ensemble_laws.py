@@ -12,10 +12,8 @@ from torch import nn
 
 import filfl
 from filfl.evaluation import Samples, cross_entropy
-from filfl.filtering import KeepAll
-from filfl.filtering.by_models import ByModels
+from filfl.filtering.by_models import ensemble_reward
 from filfl.filtering.filtering_set import FilteringSet
-from filfl.filtering.judges import OnServer
 from filfl.weights import FlatModel
 
 ENSEMBLE = {"filter.name": "local-search", "filter.reward": "ensemble", "filter.verify": 3}
@@ -30,9 +28,8 @@ def test_for_a_linear_model_the_ensemble_reward_is_the_reward(seed: int, empty: 
     V = FilteringSet.of(net, Samples(x, y, torch.tensor(1.0), torch.tensor(0.0)), cross_entropy)
     trained = {k: torch.tensor(rng.normal(size=16) * 2, dtype=torch.float32) for k in range(4)}
     w_t = net.weights()
-    filter_round = ByModels(0, KeepAll(), OnServer(V), ensemble=V, empty_is_global=empty == "global")
     R = V.judgement(w_t).reward(trained, w_t, empty == "global")
-    ensemble = filter_round.surrogate(trained, w_t)
+    ensemble = ensemble_reward(V, trained, w_t, empty == "global")
     for size in range(5):
         for subset in map(frozenset, combinations(trained, size)):
             assert ensemble(subset) == pytest.approx(R(subset), abs=1e-4)

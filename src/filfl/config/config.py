@@ -169,7 +169,11 @@ class Config(Root):
                 f"(got {type(data).__name__})"
             )
         if data is not None:
-            own["data"] = data if isinstance(data, Dataset) else Arrays(data=data, noisy=self.data.noisy)
+            own["data"] = (
+                data
+                if isinstance(data, Dataset)
+                else Arrays(data=data, noisy=self.data.noisy, wrong_labels=self.data.wrong_labels)
+            )
         if model is not None:
             if isinstance(model, nn.Module):
                 raise PluginError("model must be a function that makes a new module, such as lambda: nn.Linear(8, 3)")

@@ -22,7 +22,7 @@ class Figure:
     """The expected time of 3 seeds at laptop scale, on two cores."""
     expect: tuple[str, ...] = ()
     """The claim as comparisons that can be computed, such as "dgf accuracy > none": ARM MEASURE, then > or < or ~ (a
-    difference of at most two points of accuracy), then another arm or a number."""
+    difference of at most two points of accuracy) or >= (not worse, see `Expectation`), then another arm or a number."""
     measure: str = "accuracy"
     """The measure of the tests in the table."""
     curves: tuple[str, ...] = ("accuracy", "test-loss", "train-loss", "filtered")
@@ -36,7 +36,8 @@ class Figure:
 class Expectation:
     """`ARM MEASURE SIGN OTHER`: a measure of one arm against the same measure of another, or against a number.
 
-    > and <: the mean is larger or smaller. ~: the means differ by at most two points of accuracy.
+    > and <: the mean is larger or smaller. ~: the means differ by at most two points of accuracy. >=: not worse, which
+    means that the mean is at most half a point lower, and the paired 95 % interval excludes a loss of one point.
     """
 
     arm: str
@@ -46,9 +47,9 @@ class Expectation:
 
     @classmethod
     def parse(cls, text: str) -> "Expectation":
-        found = re.fullmatch(r"(\S+) (\S+) ([<>~]) (\S+)", text)
+        found = re.fullmatch(r"(\S+) (\S+) (>=|[<>~]) (\S+)", text)
         if not found:
-            raise ConfigError(f"figure.expect must be ARM MEASURE > ARM, with <, > or ~ (got {show(text)})")
+            raise ConfigError(f"figure.expect must be ARM MEASURE > ARM, with <, >, >= or ~ (got {show(text)})")
         return cls(*found.groups())
 
     @property

@@ -1,6 +1,6 @@
 """The sections of a config with general options: their types, defaults and ranges."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from filfl.config.plugins import NO_FILTER, name_of
@@ -20,10 +20,10 @@ class FilterOptions(Section):
 
     method: Filter | None = field(default_factory=DGF, metadata=NOT_AN_OPTION)
     """The filter with its own options; None is federated learning without filtering."""
-    reward: Literal["average", "ensemble"] = "average"
+    reward: Literal["average", "ensemble"] | None = None
     """How a set of clients is evaluated. average: the loss of the model with their averaged weights, one inference over
     the filtering set for every set of clients. ensemble: the loss of their averaged outputs, a cheaper surrogate that
-    needs one inference per client."""
+    needs one inference per client. Unset is that of the filter: ensemble for prune, average for all others."""
     verify: Whole = 0
     """With reward = "ensemble": how many of the best sets found are evaluated again by their averaged weights. S^f is
     the best of these and of keeping all clients. 0 trusts the ensemble."""
@@ -58,9 +58,36 @@ class FilterOptions(Section):
     was not available at the last filtering, or if h rounds have passed since then."""
     empty: Literal["zero", "global"] = "zero"
     """R of the empty set. zero: 0, as in the paper. global: the reward of the current global model."""
+    values: Literal["one-of-k", "leave-one-out", "banzhaf", "shapley", "none"] | None = None
+    """How clients are valued at every filtering (see values.md). Unset is one-of-k where the filter round has the
+    clients' outputs on the filtering set (reward = "ensemble"), and none elsewhere: with reward = "average", it costs
+    one more inference per client."""
+    honest_gain: bool = True
+    """Whether the gain of S^f over all clients is also measured on samples that were not used to choose S^f: the filter
+    runs once more on each half of the filtering set."""
     optimum: bool = False
     """Whether every filter round also evaluates all subsets of at most 20 clients and records the reward of the best
     one (`reward_optimum`). This changes nothing else, and is not counted in `evaluations`."""
+
+    def knowing(self, faulty: frozenset[int]) -> "FilterOptions":
+        """These options, in a simulation in which these clients are faulty."""
+        return replace(self, method=self.method.knowing(faulty)) if self.method else self
+
+    @property
+    def surrogate(self) -> bool:
+        """Whether the filter maximises the ensemble reward."""
+        return (self.reward or (self.method.reward if self.method else "average")) == "ensemble"
+
+    @property
+    def valued_by(self) -> str | None:
+        """The method of `filfl.values` by which clients are valued; None is none."""
+        chosen = self.values or ("one-of-k" if self.surrogate else "none")
+        return None if chosen == "none" else chosen
+
+    @property
+    def judged_by_clients(self) -> bool:
+        """Whether the filtering set is on clients."""
+        return self.data in JUDGES
 
     @property
     def name(self) -> str:
@@ -78,17 +105,22 @@ class FilterOptions(Section):
             problems.append(f"selection.k must be between 1 and filter.cap = {self.cap} (got {k})")
         if (self.data == "file") != (self.path is not None):
             problems.append('filter.path and filter.data = "file" belong together; set both or neither')
-        if self.reward == "ensemble" and self.data in JUDGES:
+        if self.surrogate and self.judged_by_clients:
             problems.append(
                 'filter.reward = "ensemble" needs a filtering set on the server, but that of filter.data = '
                 f'"{self.data}" is on clients; set filter.data to "server" or "file"'
             )
-        if self.optimum and self.data in JUDGES:
+        if self.valued_by and self.judged_by_clients and not self.surrogate:
+            problems.append(
+                f'filter.values = "{self.values}" needs a filtering set on the server, but that of filter.data = '
+                f'"{self.data}" is on clients; set filter.data to "server" or "file"'
+            )
+        if self.optimum and self.judged_by_clients:
             problems.append(
                 f'filter.optimum with filter.data = "{self.data}" would send every subset to clients; set filter.data '
                 'to "server" or "file", or remove filter.optimum'
             )
-        if self.reward == "average" and self.verify:
+        if not self.surrogate and self.verify:
             problems.append(
                 f'filter.verify = {self.verify} has no effect with filter.reward = "average", the true reward; set '
                 'filter.verify to 0, or filter.reward to "ensemble"'
@@ -104,8 +136,8 @@ class FilterOptions(Section):
                 if there
             ]
         logits, problems = 'filter.transport = "logits"', []
-        if self.reward != "ensemble":
-            problems.append(f'{logits} needs filter.reward = "ensemble" (got "{self.reward}")')
+        if not self.surrogate:
+            problems.append(f'{logits} needs filter.reward = "ensemble" (got "average")')
         if self.verify:
             problems.append(
                 f"filter.verify = {self.verify} needs the weights of all clients, but with {logits} the server does "
@@ -124,7 +156,7 @@ class FilterOptions(Section):
         if self.method is None:
             return []
         problems = self.method.problems_with(config, data)
-        if self.data not in JUDGES:
+        if not self.judged_by_clients:
             problems += self._problems_with_filtering_set(data)
         if self.optimum:
             problems += too_many("filter.optimum = true", config, data)

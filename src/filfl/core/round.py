@@ -32,7 +32,7 @@ def filfl_round(t: int, state: State, server: Server, clock: Stopwatch) -> tuple
         notes.append(f"{why_no_update(S_t, outcome)}; the model is unchanged")
 
     record = Record.of(t, S_t, outcome, exchange, server, notes + server.clients.take_notes())
-    return State(w, outcome.S_f, outcome.past, memory, outcome.latest, outcome.recipients), record
+    return state.after(outcome, memory, w), record
 
 
 def ordinary_round(S_t: Ids, state: State, server: Server, exchange: Exchange) -> Outcome:

@@ -11,6 +11,7 @@ from torch import Tensor
 from filfl.aggregation.base import Admitted, Aggregation, Memory
 from filfl.availability.base import NO_IDS, Availability, Ids
 from filfl.core.clients import Clients
+from filfl.core.evidence import Evidence, FilterMemory
 from filfl.core.exchange import Exchange
 from filfl.core.selector import Latest, Selector
 from filfl.logits.messages import Recipients
@@ -62,6 +63,23 @@ class State:
     """What the selection remembers: each client's latest update, or its latest logits on V."""
     recipients: Recipients = field(default_factory=Recipients)
     """The clients that have received V, with the logits transport."""
+    filter_memory: FilterMemory = field(default_factory=dict)
+    """What the filter remembers about clients."""
+    evidence: Evidence = field(default_factory=Evidence)
+    """The running estimates of the clients' values."""
+
+    def after(self, outcome: "Outcome", memory: Memory, w: Weights) -> "State":
+        """The state after a round with this outcome and this new model."""
+        return State(
+            w=w,
+            S_f=outcome.S_f,
+            past=outcome.past,
+            memory=memory,
+            latest=outcome.latest,
+            recipients=outcome.recipients,
+            filter_memory=self.filter_memory if outcome.filter_memory is None else outcome.filter_memory,
+            evidence=outcome.assessment.evidence if outcome.assessment else self.evidence,
+        )
 
 
 @dataclass(frozen=True)
@@ -74,6 +92,24 @@ class Rewards:
     """Of S^f."""
     selected: float | None = None
     """Of A_t as a set."""
+
+
+@dataclass(frozen=True)
+class Gain:
+    """How much lower the loss of S^f is than that of all clients, on samples that were not used to choose S^f."""
+
+    mean: float
+    stderr: float
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """What a filtering measured about the clients and about the filter."""
+
+    evidence: Evidence
+    values: list[dict[str, Any]] = field(default_factory=list)
+    """For each client its value with standard error, and the running estimate over the filterings so far."""
+    honest_gain: Gain | None = None
 
 
 @dataclass(frozen=True)
@@ -106,6 +142,9 @@ class Outcome:
     trace: list[dict[str, Any]] = field(default_factory=list)
     judges: list[int] = field(default_factory=list)
     """The clients on whose data the sets were judged."""
+    filter_memory: FilterMemory | None = None
+    """What the filter wants to remember; None keeps what it remembered."""
+    assessment: Assessment | None = None
 
     @property
     def averaged(self) -> list[Admitted]:
@@ -183,6 +222,12 @@ class Record:
     trace: list[dict[str, Any]]
     judges: list[int]
     """The clients on whose data the sets were judged; empty where the server has its own data."""
+    values: list[dict[str, Any]]
+    """Per filtered client `value` and `stderr` of this filtering, and `mean` and `mean_stderr` over the filterings so
+    far; empty where they were not measured."""
+    honest_gain: float | None
+    """How much lower the loss of S^f is than that of all clients, chosen on one half of V and measured on the other."""
+    honest_gain_stderr: float | None
     metrics: dict[str, float]
     """What can be measured only within a round: the filtering gap. The metrics of the test are added to them."""
 
@@ -190,6 +235,7 @@ class Record:
     def of(cls, t: int, S_t: Ids, outcome: Outcome, exchange: Exchange, server: Server, notes: list[str]) -> "Record":
         """The record of round t; `notes` are those that the server adds to the outcome's."""
         eligible = outcome.eligible
+        gain = outcome.assessment.honest_gain if outcome.assessment else None
         return cls(
             round=t,
             did_filter=outcome.did_filter,
@@ -214,6 +260,9 @@ class Record:
             downlink_bytes=exchange.downlink,
             trace=outcome.trace,
             judges=outcome.judges,
+            values=outcome.assessment.values if outcome.assessment else [],
+            honest_gain=gain.mean if gain else None,
+            honest_gain_stderr=gain.stderr if gain else None,
             metrics=filtering_gap(outcome, server) if outcome.did_filter else {},
         )
 

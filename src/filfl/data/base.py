@@ -26,7 +26,10 @@ class Dataset(Section, ABC):
     """A source of federated data."""
 
     noisy: Fraction = 0.0
-    """The share of clients that get random labels, rounded to whole clients. 0 is none, 1 is all."""
+    """The share of clients that get wrong labels, rounded to whole clients. 0 is none, 1 is all."""
+    wrong_labels: Literal["random", "permuted"] = "random"
+    """The labels of the noisy clients. random: every label is drawn at random. permuted: the classes are exchanged by a
+    permutation that is the same for all of them, as if these clients agreed on a wrong numbering."""
 
     @property
     def known_clients(self) -> int | None:
@@ -40,7 +43,7 @@ class Dataset(Section, ABC):
         return [f"client {data.names[empty[0]]} has no training samples ({len(empty)} of {N} have none)"]
 
     def load(self, seed: int) -> FederatedData:
-        return self.read(seed).with_random_labels(self.noisy, seed)
+        return self.read(seed).with_wrong_labels(self.noisy, seed, self.wrong_labels)
 
     def known_problem(self, data: FederatedData, model: "Model", weight_decay: float) -> "LeastSquares | None":
         """The optimisation problem of this data and model, if its optimum is known."""

@@ -41,7 +41,7 @@ class FederatedData:
     names: Array
     """The names of the clients in the source: strings or integers."""
     noisy: NDArray[np.bool_]
-    """Whether each client was given random labels."""
+    """Whether each client was given wrong labels."""
     scale: NDArray[np.float32]
     shift: NDArray[np.float32]
 
@@ -190,8 +190,8 @@ class FederatedData:
             shift=np.asarray(shift, dtype=np.float32),
         )
 
-    def with_random_labels(self, share: float, seed: int) -> "FederatedData":
-        """A copy in which a share of the clients have random labels, in training and in validation."""
+    def with_wrong_labels(self, share: float, seed: int, kind: str = "random") -> "FederatedData":
+        """A copy in which a share of the clients have random or permuted labels, in training and in validation."""
         count = round(share * self.num_clients)
         if count == 0:
             return self
@@ -199,9 +199,13 @@ class FederatedData:
             raise DataError("data.noisy needs class labels, but the targets of this dataset are numbers; set it to 0")
         chosen = stream(seed, SETUP, "noisy").permutation(self.num_clients)[:count]
         y, noisy = np.array(self.y), np.array(self.noisy)
+        permutation = _derangement(self.classes, stream(seed, SETUP, "permuted-labels"))
         for k in chosen:
             mine = slice(self.offsets[k], self.offsets[k + 1])
-            y[mine] = stream(seed, SETUP, "random-labels", int(k)).integers(self.classes, size=y[mine].shape)
+            if kind == "permuted":
+                y[mine] = permutation[y[mine]]
+            else:
+                y[mine] = stream(seed, SETUP, "random-labels", int(k)).integers(self.classes, size=y[mine].shape)
             noisy[k] = True
         return replace(self, y=y, noisy=noisy)
 
@@ -220,6 +224,14 @@ def _indices(names: Array, client_ids: ArrayLike, count: int) -> NDArray[np.int6
         raise DataError(f"test x and client_ids must have the same length (got {count} and {len(owners)})")
     indices = np.searchsorted(names, owners).clip(max=len(names) - 1)
     return np.where(names[indices] == owners, indices, -1)
+
+
+def _derangement(classes: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """A random cyclic permutation of the classes: with two or more classes, none keeps its number."""
+    order = rng.permutation(classes)
+    permutation = np.empty(classes, dtype=np.int64)
+    permutation[order] = np.roll(order, 1)
+    return permutation
 
 
 def floored(share: float, count: int) -> int:

@@ -8,6 +8,9 @@ from filfl.filtering.exhaustive import Opt, opt
 from filfl.filtering.greedy import DGF, RGF, dgf, rgf
 from filfl.filtering.keep_all import KeepAll, keep_all
 from filfl.filtering.local_search import LocalSearch, local_search
+from filfl.filtering.oracle import Oracle
+from filfl.filtering.prune import Prune, prune
+from filfl.filtering.rewards import OnSamples
 
 FILTERS: dict[str, type[Filter]] = {
     "keep-all": KeepAll,
@@ -15,6 +18,8 @@ FILTERS: dict[str, type[Filter]] = {
     "rgf": RGF,
     "opt": Opt,
     "local-search": LocalSearch,
+    "prune": Prune,
+    "oracle": Oracle,
 }
 
 __all__ = [
@@ -27,12 +32,16 @@ __all__ = [
     "Filtering",
     "KeepAll",
     "LocalSearch",
+    "OnSamples",
     "Opt",
+    "Oracle",
+    "Prune",
     "Reward",
     "Step",
     "dgf",
     "keep_all",
     "local_search",
     "opt",
+    "prune",
     "rgf",
 ]

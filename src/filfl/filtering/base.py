@@ -2,10 +2,10 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, ClassVar, Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -35,6 +35,8 @@ class Filtering:
     trace: tuple[Step, ...] = ()
     runners_up: tuple[tuple[Hashable, ...], ...] = ()
     """Other sets with a high reward, best first. `filter.verify` compares them with the kept set."""
+    memory: Mapping[Hashable, tuple[float, ...]] = field(default_factory=dict)
+    """A few numbers per client to remember: they are in `reward.memory` at the next filtering."""
 
 
 class FilterFunction(Protocol):
@@ -46,6 +48,13 @@ class FilterFunction(Protocol):
 @dataclass(frozen=True, kw_only=True)
 class Filter(Section, ABC):
     """Selects the clients S^f to keep. The fields of a subclass are its options in the section [filter]."""
+
+    reward: ClassVar[str] = "average"
+    """The reward that this filter maximises unless `filter.reward` is set: average or ensemble."""
+
+    def knowing(self, faulty: frozenset[int]) -> "Filter":
+        """This filter, in a simulation in which these clients are faulty. Only the oracle uses it."""
+        return self
 
     @abstractmethod
     def __call__(self, clients: Sequence[Client], reward: Reward[Client], rng: np.random.Generator) -> Filtering:

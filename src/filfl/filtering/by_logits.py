@@ -16,11 +16,12 @@ from filfl.availability.base import Ids
 from filfl.core.clients import Failure
 from filfl.core.exchange import Exchange
 from filfl.core.selector import Latest, Selector
-from filfl.core.server import Outcome, Past, Rewards, State
+from filfl.core.server import Assessment, Outcome, Past, Rewards, State
 from filfl.errors import ConfigError, one_line
 from filfl.evaluation import Samples
+from filfl.filtering.assessment import Assess
 from filfl.filtering.base import Filter
-from filfl.filtering.by_models import empty_note, rewards_of, run_filter, trace_of
+from filfl.filtering.by_models import empty_note, memory_after, prepared, rewards_of, run_filter, trace_of
 from filfl.filtering.filtering_set import FilteringSet
 from filfl.filtering.rewards import EnsembleReward
 from filfl.logits.check import logit_mismatch, loss_mismatch
@@ -51,6 +52,7 @@ class ByLogits:
     filter: chi-GF, or any other filter. V: the filtering set; its inputs are public. encoding: of the logits.
     part: how many samples of V a round uses, different ones in each round; None is all of V.
     empty_is_global: whether the reward of the empty set is that of the global model, instead of 0.
+    assess: what else is measured; None is nothing.
     """
 
     def __init__(
@@ -61,9 +63,10 @@ class ByLogits:
         encoding: Encoding,
         part: int | None = None,
         empty_is_global: bool = False,
+        assess: Assess | None = None,
     ) -> None:
         self.seed, self.filter, self.V, self.encoding = seed, filter, V, encoding
-        self.part, self.empty_is_global = part, empty_is_global
+        self.part, self.empty_is_global, self.assess = part, empty_is_global, assess
         self.output_shape = V.output_shape()
         if encoding.top is not None and (len(self.output_shape) != 1 or encoding.top >= self.output_shape[0]):
             found = (
@@ -87,6 +90,7 @@ class ByLogits:
             clients = [k for k in considered if k in z]
             with exchange.clock("filter"):  # line 9: Algorithm 2
                 R = self.surrogate({k: z[k] for k in clients}, state.w, request.rows)
+                prepared(R, selector.K, state.filter_memory)
                 filtering, (S_f, *_) = run_filter(self.filter, clients, R, self.seed, t)
             evaluations = max(evaluations, R.evaluations)
             A_t, failed = self.select_and_collect(sorted(S_f or z), this, selector, exchange)  # line 17 of Algorithm 2
@@ -97,6 +101,10 @@ class ByLogits:
                 f"{len(failed)} selected clients did not upload what they claimed; filtered again without them"
             )
             z = {k: logits for k, logits in z.items() if k not in failed}
+        assessment = Assessment(state.evidence)
+        if self.assess and clients:
+            with exchange.clock("assess"):
+                assessment = self.assess(t, self.filter, clients, R, R, state.evidence)
         with exchange.clock("filter"):
             kept = S_f - failed
             return Outcome(
@@ -115,6 +123,8 @@ class ByLogits:
                 surrogates=rewards_of(R, clients, kept, A_t) if clients else Rewards(),
                 evaluations=evaluations + this.checks,
                 trace=trace_of(filtering),
+                filter_memory=memory_after(state.filter_memory, filtering),
+                assessment=assessment,
             )
 
     def request(self, t: int, ids: list[int], recipients: Recipients) -> LogitRequest:
@@ -181,7 +191,9 @@ class ByLogits:
         """The loss of the averaged logits."""
         samples = self.V.samples if rows is None else self.V.samples.at(rows)
         empty = self.V.outputs([w_t], samples)[0] if self.empty_is_global and z else None
-        return EnsembleReward(z, self.V.targets(rows), self.V.loss_function, empty)
+        return EnsembleReward(
+            z, self.V.targets(rows), self.V.loss_function, empty, own=lambda: self.V.outputs([w_t], samples)[0]
+        )
 
     def true_rewards(
         self, this: _Round, clients: list[int], S_f: frozenset[int], A_t: list[int], w_t: Weights

@@ -2,20 +2,23 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor
 
 from filfl.availability.base import Ids
+from filfl.core.evidence import FilterMemory
 from filfl.core.exchange import Exchange
 from filfl.core.selector import Selector, whole_numbers
-from filfl.core.server import Outcome, Past, Rewards, State
+from filfl.core.server import Assessment, Outcome, Past, Rewards, State
 from filfl.errors import PluginError
+from filfl.filtering.assessment import Assess
 from filfl.filtering.base import Filter, Filtering, expect
 from filfl.filtering.exhaustive import opt
 from filfl.filtering.filtering_set import FilteringSet
 from filfl.filtering.judges import Judge
-from filfl.filtering.rewards import CountedReward, EnsembleReward
+from filfl.filtering.rewards import CountedReward, EnsembleReward, OnSamples
 from filfl.rng import stream
 from filfl.weights import Weights
 
@@ -35,6 +38,10 @@ class ByModels:
     """Whether the reward of the empty set is that of the global model, instead of 0."""
     verify: int = 0
     """How many of the sets found by the surrogate are judged by the true reward, beside the set of all clients."""
+    assess: Assess | None = None
+    """What else is measured; None is nothing."""
+    values_on: FilteringSet | None = None
+    """V, where clients are valued although the filter does not maximise the surrogate."""
     optimum: bool = False
     """Whether to search for the best of all subsets as well, for the record only."""
 
@@ -50,10 +57,16 @@ class ByModels:
             judgement = self.judge(S_t, exchange)
             R = judgement.reward(weights, state.w, self.empty_is_global)  # Eq. (3)
             surrogate = self.surrogate(weights, state.w) if self.ensemble is not None and clients else None
-            filtering, sets = run_filter(self.filter, clients, surrogate or R, self.seed, t)
+            maximised = prepared(surrogate or R, selector.K, state.filter_memory)
+            filtering, sets = run_filter(self.filter, clients, maximised, self.seed, t)
             kept = sets[0]
             S_f = best_verified(sets, clients, R, self.verify) if self.verify else kept
         evaluations = R.evaluations + (surrogate.evaluations if surrogate else 0)
+        assessment = Assessment(state.evidence)
+        if self.assess and clients:
+            with clock("assess"):
+                outputs = surrogate or (ensemble_reward(self.values_on, weights, state.w) if self.values_on else None)
+                assessment = self.assess(t, self.filter, clients, maximised, outputs, state.evidence)
         optimum = None
         if self.optimum and clients:
             with clock("optimum"):
@@ -79,15 +92,38 @@ class ByModels:
                 evaluations=evaluations,
                 trace=trace_of(filtering),
                 judges=judgement.clients,
+                filter_memory=memory_after(state.filter_memory, filtering),
+                assessment=assessment,
             )
 
     def surrogate(self, weights: Mapping[int, Tensor], w_t: Weights) -> EnsembleReward:
-        """The loss of the averaged outputs."""
-        V = self.ensemble
-        assert V is not None
-        outputs = V.outputs([Weights(vector, w_t.integers) for vector in weights.values()])
-        empty = V.outputs([w_t])[0] if self.empty_is_global else None
-        return EnsembleReward(dict(zip(weights, outputs, strict=True)), V.targets(), V.loss_function, empty)
+        """The reward of the averaged outputs."""
+        assert self.ensemble is not None
+        return ensemble_reward(self.ensemble, weights, w_t, self.empty_is_global)
+
+
+def ensemble_reward(
+    V: FilteringSet, weights: Mapping[int, Tensor], w_t: Weights, empty_is_global: bool = False
+) -> EnsembleReward:
+    """The loss of the averaged outputs on V."""
+    outputs = V.outputs([Weights(vector, w_t.integers) for vector in weights.values()])
+    empty = V.outputs([w_t])[0] if empty_is_global else None
+    return EnsembleReward(
+        dict(zip(weights, outputs, strict=True)), V.targets(), V.loss_function, empty, own=lambda: V.outputs([w_t])[0]
+    )
+
+
+def prepared(reward: CountedReward, K: int, memory: FilterMemory) -> CountedReward:
+    """A reward that also tells the filter K and what it remembered."""
+    if isinstance(reward, OnSamples):
+        reward.K, reward.memory = K, MappingProxyType(dict(memory))
+    return reward
+
+
+def memory_after(memory: FilterMemory, filtering: Filtering) -> FilterMemory:
+    """What the filter remembers after this filtering."""
+    new = {whole_numbers("filter", [k])[0]: tuple(map(float, numbers)) for k, numbers in filtering.memory.items()}
+    return {**memory, **new}
 
 
 def run_filter(

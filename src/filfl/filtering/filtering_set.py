@@ -4,14 +4,16 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from filfl.core.clients import Failure
 from filfl.errors import PluginError
-from filfl.evaluation import Loss, Samples, cross_entropy, mean_loss, outputs
+from filfl.evaluation import Loss, Samples, cross_entropy, mean_loss, outputs, sample_losses
 from filfl.filtering.networks import Networks, how_many
-from filfl.filtering.rewards import Judgement
+from filfl.filtering.rewards import Judgement, SampleJudgement
 from filfl.system import num_cores, pick_device
 from filfl.weights import FlatModel, Mismatch, Weights
 
@@ -83,13 +85,21 @@ class FilteringSet:
         with self.networks.network() as net:
             return mean_loss(net, weights, self.samples, self.loss_function)
 
-    def judgement(self, w_t: Weights) -> Judgement:
-        """Judges sets by their loss on V; integer buffers are those of w_t."""
+    def judgement(self, w_t: Weights, rows: NDArray[np.int64] | None = None) -> Judgement:
+        """Judges sets by their loss on V, or on some rows of it; integer buffers are those of w_t."""
+        samples = self.samples if rows is None else self.samples.at(torch.from_numpy(rows))
 
         def loss(vector: Tensor) -> float:
-            return self.loss(Weights(vector, w_t.integers))
+            with self.networks.network() as net:
+                return mean_loss(net, Weights(vector, w_t.integers), samples, self.loss_function)
 
-        return Judgement(loss, at_once=self.networks.at_once, each=self.networks.each)
+        def losses(vector: Tensor) -> Tensor:
+            with self.networks.network() as net:
+                z = outputs(net, Weights(vector, w_t.integers), samples)
+            return sample_losses(self.loss_function, z, samples.y)
+
+        by_sample = SampleJudgement(len(samples), losses, on=lambda rows: self.judgement(w_t, rows))
+        return Judgement(loss, at_once=self.networks.at_once, each=self.networks.each, samples=by_sample)
 
     def outputs(self, weights: Sequence[Weights], samples: Samples | None = None) -> list[Tensor]:
         """The outputs of each of these models on V, or on the given samples."""

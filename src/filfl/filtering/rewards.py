@@ -1,13 +1,21 @@
 """The rewards that a filter maximises: Eq. (3) of the paper, R(S) = c - F_V(mean of the weights of S), and a surrogate.
 
-A reward is called with a set of clients. `evaluations` counts the inferences over V that it needed.
+A reward is called with a set of clients. `evaluations` counts the inferences over V that it needed. Where the server
+has V, a filter can also ask for the loss of each sample of V, of sets and of weighted sets: see `OnSamples`.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
+from filfl.core.evidence import FilterMemory
+from filfl.errors import PluginError
 from filfl.filtering.exact_sums import Computed, ExactSums
 
 if TYPE_CHECKING:
@@ -19,7 +27,11 @@ if TYPE_CHECKING:
 
 C = 10.0
 """The constant that the authors used. A ratio of rewards is meaningful only when they are not negative."""
+MAX_NUMBERS = 1 << 24
+"""How many outputs of averaged clients are held in memory at a time."""
 
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 ParallelMap = Callable[[Callable[[int], Any], Iterable[int]], Iterable[Any]]
 
 
@@ -35,6 +47,66 @@ class CountedReward(Protocol):
         ...
 
 
+class OnSamples(ABC):
+    """What a filter may ask a reward beside R(S), where the server has the filtering set V of m samples."""
+
+    clients: Sequence[int]
+    """The clients of the sets, in the order of the columns of `losses_at`. A client whose outputs on V are not finite
+    is left out."""
+    K: int = 1
+    """The number of clients that are averaged per round."""
+    num_samples: int
+    """m, the number of samples of V."""
+    memory: FilterMemory = MappingProxyType({})
+    """What the filter remembered about each client in earlier filterings of this run: `Filtering.memory`."""
+
+    @abstractmethod
+    def losses_at(self, weights: Floats) -> Floats:
+        """The loss of each sample of V, for averages with these weights: [r, clients] -> [r, m]. Rows sum to 1."""
+
+    @abstractmethod
+    def global_losses(self) -> Floats:
+        """The loss of each sample of V for the current global model: [m]."""
+
+    @abstractmethod
+    def on(self, rows: Ints) -> "OnSamples":
+        """The same reward on these samples of V alone, without the memory of earlier filterings."""
+
+    @abstractmethod
+    def __call__(self, subset: frozenset[int], /) -> float: ...
+
+    def sample_losses(self, subset: Collection[int] | Mapping[int, float]) -> Floats:
+        """The loss of each sample of V for the average of a set: [m]. A mapping gives the weight of each client."""
+        weighted = subset if isinstance(subset, Mapping) else dict.fromkeys(subset, 1.0)
+        if not weighted or not weighted.keys() <= set(self.clients):
+            raise PluginError(f"sample_losses needs some of the clients {list(self.clients)} (got {list(weighted)})")
+        losses: Floats = self.losses_at(equal_weights(np.array([[weighted.get(k, 0.0) for k in self.clients]])))[0]
+        return losses
+
+
+def equal_weights(sets: Floats | NDArray[np.bool_]) -> Floats:
+    """Sets as rows of 0 and 1 over the clients -> rows of weights that sum to 1. No set may be empty."""
+    return np.asarray(sets / sets.sum(axis=1, keepdims=True), dtype=np.float64)
+
+
+def mean_and_stderr(differences: Floats) -> tuple[Floats, Floats]:
+    """The mean over the samples, the last axis, and its standard error; NaN with a single sample."""
+    m = differences.shape[-1]
+    mean: Floats = differences.mean(axis=-1)
+    return mean, differences.std(axis=-1, ddof=1) / math.sqrt(m) if m > 1 else np.full_like(mean, math.nan)
+
+
+@dataclass(frozen=True)
+class SampleJudgement:
+    """How weights are judged on the single samples of V."""
+
+    m: int
+    losses: "Callable[[Tensor], Tensor]"
+    """Candidate weights -> the loss of each sample."""
+    on: "Callable[[Ints], Judgement]"
+    """Some rows of V -> the judgement on these samples alone."""
+
+
 @dataclass(frozen=True)
 class Judgement:
     """How the sets of one filtering are judged."""
@@ -46,17 +118,15 @@ class Judgement:
     at_once: int = 1
     """How many candidates can be evaluated at a time, by `each`."""
     each: ParallelMap = map
+    samples: "SampleJudgement | None" = None
+    """Losses on the single samples of V; None where the server does not have V."""
 
     def reward(self, weights: "Mapping[int, Tensor]", w_t: "Weights", empty_is_global: bool = False) -> "AverageReward":
         """Eq. (3) for these clients' weights. `empty_is_global`: R({}) is the reward of w_t instead of 0."""
-        return AverageReward(
-            weights,
-            self.loss,
-            w_t.vector if empty_is_global else None,
-            dtype=w_t.vector.dtype,
-            at_once=self.at_once,
-            each=self.each,
-        )
+        empty, dtype = w_t.vector if empty_is_global else None, w_t.vector.dtype
+        if self.samples is None:
+            return AverageReward(weights, self.loss, empty, dtype=dtype, at_once=self.at_once, each=self.each)
+        return AverageRewardOnSamples(weights, w_t, empty, self, self.samples)
 
 
 class AverageReward:
@@ -133,23 +203,71 @@ class AverageReward:
         return max(0.0, self._c - loss) if math.isfinite(loss) else 0.0
 
 
-class EnsembleReward:
+class AverageRewardOnSamples(AverageReward, OnSamples):
+    """The average reward where the server has V. Every row of `losses_at` costs one inference over V."""
+
+    def __init__(
+        self,
+        weights: "Mapping[int, Tensor]",
+        w_t: "Weights",
+        empty: "Tensor | None",
+        judgement: Judgement,
+        samples: SampleJudgement,
+    ) -> None:
+        dtype = w_t.vector.dtype
+        super().__init__(weights, judgement.loss, empty, dtype=dtype, at_once=judgement.at_once, each=judgement.each)
+        self.clients, self.num_samples = list(weights), samples.m
+        self._weights, self._w_t, self._samples = weights, w_t, samples
+
+    def losses_at(self, weights: Floats) -> Floats:
+        import torch
+
+        def losses(row: int) -> Floats:
+            mean = torch.zeros_like(self._w_t.vector, dtype=torch.float64)
+            for k, weight in zip(self.clients, weights[row].tolist(), strict=True):
+                if weight:
+                    mean += weight * self._weights[k]
+            return self._samples.losses(mean.to(self._w_t.vector.dtype)).double().cpu().numpy()
+
+        self.evaluations += len(weights)
+        return np.stack(list(self._each(losses, range(len(weights)))))
+
+    def global_losses(self) -> Floats:
+        self.evaluations += 1
+        return self._samples.losses(self._w_t.vector).double().cpu().numpy()
+
+    def on(self, rows: Ints) -> "AverageRewardOnSamples":
+        part = self._samples.on(rows).reward(self._weights, self._w_t, self._empty is not None)
+        assert isinstance(part, AverageRewardOnSamples)
+        part.K = self.K
+        return part
+
+
+class EnsembleReward(OnSamples):
     """R_ens(S) = max(0, c - loss(1/|S| sum_{k in S} z_k)), where z_k are the outputs of client k's weights on all of V.
 
     To first order in the distance between the clients' weights, the outputs of averaged weights are the averaged
     outputs. After one inference over V per client, which is what `evaluations` counts, any set costs one sum and one
-    loss.
+    loss. `own` gives the outputs of the global model, where a filter asks for them.
     """
 
     def __init__(
-        self, outputs: "Mapping[int, Tensor]", targets: "Tensor", loss: "Loss", empty: "Tensor | None" = None
+        self,
+        outputs: "Mapping[int, Tensor]",
+        targets: "Tensor",
+        loss: "Loss",
+        empty: "Tensor | None" = None,
+        own: "Callable[[], Tensor] | None" = None,
     ) -> None:
         self.evaluations = len(outputs) + (empty is not None)
         # One client with non-finite outputs would spoil every sum that it was part of.
         self._broken = frozenset(k for k, z in outputs.items() if not z.isfinite().all())
+        self._outputs = {k: z for k, z in outputs.items() if k not in self._broken}
+        self.clients, self.num_samples = list(self._outputs), len(targets)
+        self._targets, self._loss, self._empty, self._own = targets, loss, empty, own
         shape = next((z.shape for z in outputs.values()), ())
         self._R = AverageReward(
-            {k: z.flatten() for k, z in outputs.items() if k not in self._broken},
+            {k: z.flatten() for k, z in self._outputs.items()},
             lambda mean: float(loss(mean.view(shape), targets)),
             None if empty is None else empty.flatten(),
         )
@@ -160,3 +278,41 @@ class EnsembleReward:
     def knows(self, subset: frozenset[int]) -> bool:
         """Always true: no set needs another inference over V."""
         return True
+
+    def losses_at(self, weights: Floats) -> Floats:
+        import torch
+
+        from filfl.evaluation import sample_losses
+
+        z = torch.stack(list(self._outputs.values()))
+        m, at_once = self.num_samples, max(1, MAX_NUMBERS // z[0].numel())
+        losses = []
+        for part in torch.from_numpy(weights).to(z).split(at_once):
+            averaged = (part @ z.flatten(1)).view(len(part) * m, *z.shape[2:])
+            targets = self._targets.repeat(len(part), *[1] * (self._targets.ndim - 1))
+            losses.append(sample_losses(self._loss, averaged, targets).view(len(part), m))
+        return torch.cat(losses).double().cpu().numpy()
+
+    def global_losses(self) -> Floats:
+        from filfl.evaluation import sample_losses
+
+        if self._own is None:
+            raise PluginError("the outputs of the global model are not known to this reward")
+        return sample_losses(self._loss, self._own(), self._targets).double().cpu().numpy()
+
+    def on(self, rows: Ints) -> "EnsembleReward":
+        index, own, empty = self._index(rows), self._own, self._empty
+        part = EnsembleReward(
+            {k: z[index] for k, z in self._outputs.items()},
+            self._targets[index],
+            self._loss,
+            None if empty is None else empty[index],
+            None if own is None else lambda: own()[index],
+        )
+        part.K = self.K
+        return part
+
+    def _index(self, rows: Ints) -> "Tensor":
+        import torch
+
+        return torch.from_numpy(rows).to(self._targets.device)

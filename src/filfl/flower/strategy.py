@@ -103,7 +103,7 @@ class FilFL(Strategy):
                 f'filter.name = "{options.name}" needs evaluate: a function (arrays) -> loss on a filtering set, or a '
                 "filfl.flower.FilteringSet"
             )
-        if options.reward == "ensemble" and not isinstance(self._evaluate, FilteringSet):
+        if options.surrogate and not isinstance(self._evaluate, FilteringSet):
             raise ConfigError('filter.reward = "ensemble" needs evaluate to be a filfl.flower.FilteringSet')
         if identity not in ("auto", "node", "partition"):
             raise ConfigError(f'identity must be "auto", "node" or "partition" (got {identity!r})')

@@ -11,10 +11,13 @@ from filfl.config.schema import unknown_name
 from filfl.errors import ConfigError
 from filfl.report.measures import MEASURES
 from filfl.report.series import CURVES
-from filfl.report.statistics import LEVEL, Tested, compared
+from filfl.report.statistics import LEVEL, Tested, compared, paired_interval
 
 MARGIN = 0.02
 """Two arms are alike if their means differ by no more than this."""
+SLACK = 0.005
+"""An arm is not worse than another (>=) if its mean is at most this much lower, and the lower end of the 95 % interval
+at most twice this much."""
 
 Holds = Literal["yes", "direction only", "no", "not measured"]
 Verdict = Literal["yes", "in part", "direction only", "no", "not measured"]
@@ -24,7 +27,8 @@ Values = Mapping[str, Mapping[str, Sequence[float | None]]]
 RULE = (
     f'An expected difference holds ("yes") if it has the expected sign and Welch\'s two-sided p is below {LEVEL}; '
     f'"direction only" means the expected sign with a larger p. Two arms are alike (~) if their means differ by at '
-    f"most {MARGIN}. For a comparison with a number, the mean over the seeds is used."
+    f"most {MARGIN}. An arm is not worse than another (>=) if its mean is at most {SLACK} lower, and the lower end of the "
+    f"paired 95 % interval of the difference is above -{2 * SLACK}. For a comparison with a number, the mean over the seeds is used."
 )
 VERDICT_RULE = (
     'A name with several expectations is "yes" if all of them hold, "in part" if at least one holds, "no" if none '
@@ -79,6 +83,9 @@ def _outcome(expectation: Expectation, values: Values) -> Outcome:
     else:
         tested = compared(mine, theirs)
         difference = tested.difference
+    if expectation.sign == ">=":
+        low = paired_interval(mine, theirs)[0] if theirs else difference
+        return Outcome(expectation, mean, tested, "yes" if difference >= -SLACK and low > -2 * SLACK else "no")
     if expectation.sign == "~":
         return Outcome(expectation, mean, tested, "yes" if abs(difference) <= MARGIN else "no")
     if not (difference > 0 if expectation.sign == ">" else difference < 0):

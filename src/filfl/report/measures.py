@@ -96,6 +96,7 @@ def _final(of: Callable[[Record], float | None]) -> Callable[[Records], float | 
 
 MEASURES = {
     "accuracy": Measure("final\naccuracy", _final(lambda r: r["test_accuracy"])),
+    "mean-accuracy": Measure("mean\naccuracy", _mean(lambda r: r["test_accuracy"])),
     "test-loss": Measure("test\nloss", _final(lambda r: r["test_loss"])),
     "train-loss": Measure("train\nloss", _final(lambda r: r.get("train_loss"))),
     "client-accuracy": Measure("mean over\nclients", _final(lambda r: metric_of(r, "client_accuracy"))),

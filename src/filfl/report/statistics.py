@@ -1,5 +1,6 @@
 """The statistics of a comparison: mean, standard deviation and t-tests over seeds."""
 
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -126,3 +127,15 @@ def compared(mine: Sequence[float | None], theirs: Sequence[float | None]) -> Te
             if np.ptp(np.subtract(a, b)) > 0:
                 paired = float(stats.ttest_rel(a, b).pvalue)
     return Tested(difference, welch, paired)
+
+
+def paired_interval(mine: Sequence[float | None], theirs: Sequence[float | None]) -> tuple[float, float]:
+    """The 95 % interval of the mean difference over the seeds that both have; infinite for fewer than two seeds."""
+    pairs = zip(mine, theirs, strict=True)
+    differences = np.array([a - b for a, b in pairs if a is not None and b is not None], dtype=np.float64)
+    if len(differences) < 2:
+        return -math.inf, math.inf
+    if np.ptp(differences) == 0:
+        return float(differences[0]), float(differences[0])
+    interval = stats.ttest_1samp(differences, 0).confidence_interval(1 - LEVEL)
+    return float(interval.low), float(interval.high)

@@ -5,6 +5,7 @@ A checkpoint that was truncated, changed or written by another run is refused wi
 
 import json
 import re
+from dataclasses import astuple
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +14,13 @@ import torch
 from torch import Tensor
 
 from filfl.availability.base import Ids
+from filfl.core.evidence import Evidence, Measured
 from filfl.core.server import Past, State
 from filfl.logits.messages import Recipients
 from filfl.runs.files import sha256, to_json, write_atomic
 from filfl.weights import Weights
 
-FORMAT = 3
+FORMAT = 4
 HASH_LENGTH = 64
 
 
@@ -40,6 +42,8 @@ def save(folder: Path, t: int, state: State, fingerprint: str, records_sha256: s
         "filtered_at": state.past.filtered_at,
         "V": state.recipients.digest,
         "records_sha256": records_sha256,
+        "filter_memory": {str(k): numbers for k, numbers in state.filter_memory.items()},
+        "evidence": {str(k): list(astuple(measured)) for k, measured in state.evidence.clients.items()},
     }
     tensors = {
         "values": torch.frombuffer(bytearray(to_json(values).encode()), dtype=torch.uint8),
@@ -83,8 +87,10 @@ def load(folder: Path, t: int, fingerprint: str, records_sha256: str, device: to
             memory=_named(tensors, "memory."),
             latest={int(k): value for k, value in _named(tensors, "latest.").items()},
             recipients=Recipients(values["V"], _ids(tensors["recipients"])),
+            filter_memory={int(k): tuple(map(float, numbers)) for k, numbers in values["filter_memory"].items()},
+            evidence=Evidence({int(k): Measured(*map(float, sums)) for k, sums in values["evidence"].items()}),
         )
-    except (ValueError, KeyError, TypeError, RecursionError, safetensors.SafetensorError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, safetensors.SafetensorError) as error:
         raise Refused(f"{path.name} was changed or truncated ({type(error).__name__})") from None
 
 

@@ -17,7 +17,6 @@ from filfl.errors import RunError
 from filfl.runs.files import write_atomic
 
 HEADER = ["id", "name", "num_train", "fault"]
-RANDOM_LABELS = "random labels"
 ROWS = 50_000
 """Clients per piece."""
 ENCODING, ERRORS = "utf-8", "surrogatepass"
@@ -31,12 +30,12 @@ class ClientTable:
     names: NDArray[np.generic]
     num_train: NDArray[np.int64]
     fault: NDArray[np.object_]
-    """The fault of each client: random labels, the name of its attack, or both; empty for an honest client."""
+    """The fault of each client: random or permuted labels, the name of its attack, or both; empty for none."""
 
     @classmethod
     def of(cls, data: FederatedData, config: Config) -> "ClientTable":
         fault = np.full(data.num_clients, "", dtype=object)
-        fault[data.noisy] = RANDOM_LABELS
+        fault[data.noisy] = f"{config.data.wrong_labels} labels"
         for k in config.attack.bad(data.num_clients, config.seed).tolist():
             attack = name_of("attack", config.attack)
             fault[k] = f"{fault[k]} and {attack}" if fault[k] else attack

@@ -4,6 +4,7 @@ from filfl.config.config import Config
 from filfl.core.clients import Clients
 from filfl.core.selector import Selector
 from filfl.core.server import FilterRound, Problem, Server
+from filfl.filtering.assessment import Assess
 from filfl.filtering.by_logits import ByLogits
 from filfl.filtering.by_models import ByModels
 from filfl.filtering.filtering_set import FilteringSet
@@ -43,14 +44,24 @@ def make_filter_round(config: Config, V: FilteringSet | None, judge: Judge | Non
     if options.method is None:
         return None
     empty_is_global = options.empty == "global"
+    assess = Assess(config.seed, options.valued_by, options.honest_gain)
     if options.transport == "logits":
         assert V is not None
         encoding = Encoding(options.precision, options.top)
-        return ByLogits(config.seed, options.method, V, encoding, options.part, empty_is_global)
+        return ByLogits(config.seed, options.method, V, encoding, options.part, empty_is_global, assess)
     if options.data in JUDGES:
         judge = JUDGES[options.data](config.seed)
     elif V is not None:
         judge = OnServer(V)
     assert judge is not None
-    ensemble = V if options.reward == "ensemble" else None
-    return ByModels(config.seed, options.method, judge, ensemble, empty_is_global, options.verify, options.optimum)
+    return ByModels(
+        config.seed,
+        options.method,
+        judge,
+        ensemble=V if options.surrogate else None,
+        empty_is_global=empty_is_global,
+        verify=options.verify,
+        assess=assess,
+        values_on=V if options.valued_by else None,
+        optimum=options.optimum,
+    )

@@ -3,10 +3,11 @@
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -21,6 +22,7 @@ from filfl.evaluation import Loss, Metric, Samples, accuracy, by_client, cross_e
 from filfl.filtering.by_logits import ByLogits
 from filfl.filtering.filtering_set import FilteringSet
 from filfl.rng import SETUP, stream, torch_seeded
+from filfl.runs.client_table import ClientTable
 from filfl.runs.files import to_json
 from filfl.runs.make_server import make_server
 from filfl.simulation.executors.open import open_clients
@@ -101,7 +103,9 @@ def open_server(parts: Parts, say: Callable[[str], None]) -> Iterator[Server]:
         open_clients(config, parts.data, net, parts.loss, parts.build, workers, say) as clients,
         closing(FilteringSet.of(net, parts.V, parts.loss, parts.build, workers)) as V,
     ):
-        server = make_server(config, LogitCache(clients, V), net.layout, V, problem=parts.problem)
+        faulty = np.flatnonzero(ClientTable.of(parts.data, config).noisy).tolist()
+        knowing = replace(config, filter=config.filter.knowing(frozenset(faulty)))
+        server = make_server(knowing, LogitCache(clients, V), net.layout, V, problem=parts.problem)
         if isinstance(server.filter_round, ByLogits) and (warning := logits_cost_more(parts, server.filter_round)):
             say(warning)
         yield server

@@ -1,0 +1,58 @@
+"""What a run remembers from filtering to filtering: the running estimate of each client's value, and numbers of the
+filter's own."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+FilterMemory = Mapping[int, tuple[float, ...]]
+"""A few numbers per client that a filter remembers from one filtering to the next."""
+
+MEMORY = 0.9
+"""How much a measurement counts after each further measurement of the same client: those of about the last ten count,
+so that a client that improves, or begins to fail, is seen."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The values of one client so far, as three sums."""
+
+    weighted: float = 0.0
+    """Of value / stderr^2."""
+    precision: float = 0.0
+    """Of 1 / stderr^2."""
+    root_precision: float = 0.0
+    """Of 1 / stderr."""
+
+    def adding(self, value: float, stderr: float) -> "Measured":
+        if not (math.isfinite(value) and math.isfinite(stderr) and stderr > 0):
+            return self
+        return Measured(
+            value / stderr**2 + MEMORY * self.weighted,
+            1 / stderr**2 + MEMORY * self.precision,
+            1 / stderr + MEMORY * self.root_precision,
+        )
+
+    @property
+    def value(self) -> float | None:
+        """The mean of the values, weighted by their precision; None before the first one."""
+        return self.weighted / self.precision if self.precision else None
+
+    @property
+    def stderr(self) -> float | None:
+        """Its standard error. All filterings use the same V, so measuring again does not make it smaller."""
+        return self.root_precision / self.precision if self.precision else None
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The estimates of all clients that were part of a filtering."""
+
+    clients: Mapping[int, Measured] = field(default_factory=dict)
+
+    def of(self, client: int) -> Measured:
+        return self.clients.get(client, Measured())
+
+    def adding(self, measured: Iterable[tuple[int, float, float]]) -> "Evidence":
+        """With further measurements (client, value, stderr)."""
+        return Evidence({**self.clients, **{k: self.of(k).adding(value, error) for k, value, error in measured}})
