@@ -229,6 +229,18 @@ def report(
 
 
 @app.command()
+def clients(
+    directory: Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a run.")],
+    json_: Annotated[bool, typer.Option("--json", help="A JSON list of objects, one per client.")] = False,
+    csv_: Annotated[bool, typer.Option("--csv", help="A CSV table.")] = False,
+) -> None:
+    """Show which clients of a run help and which hurt, by how much, and how sure that is."""
+    from filfl.commands.clients import clients_command
+
+    clients_command(directory, json_, csv_)
+
+
+@app.command()
 def watch(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="A run, a comparison, or a folder of them.")],
     port: Annotated[

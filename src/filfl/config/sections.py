@@ -105,7 +105,7 @@ class FilterOptions(Section):
             problems.append(f"selection.k must be between 1 and filter.cap = {self.cap} (got {k})")
         if (self.data == "file") != (self.path is not None):
             problems.append('filter.path and filter.data = "file" belong together; set both or neither')
-        if self.surrogate and self.judged_by_clients:
+        if self.reward == "ensemble" and self.judged_by_clients:
             problems.append(
                 'filter.reward = "ensemble" needs a filtering set on the server, but that of filter.data = '
                 f'"{self.data}" is on clients; set filter.data to "server" or "file"'

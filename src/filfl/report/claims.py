@@ -27,8 +27,9 @@ Values = Mapping[str, Mapping[str, Sequence[float | None]]]
 RULE = (
     f'An expected difference holds ("yes") if it has the expected sign and Welch\'s two-sided p is below {LEVEL}; '
     f'"direction only" means the expected sign with a larger p. Two arms are alike (~) if their means differ by at '
-    f"most {MARGIN}. An arm is not worse than another (>=) if its mean is at most {SLACK} lower, and the lower end of the "
-    f"paired 95 % interval of the difference is above -{2 * SLACK}. For a comparison with a number, the mean over the seeds is used."
+    f"most {MARGIN}. An arm is not worse than another (>=) if its mean is at most {SLACK} lower, and the lower end of "
+    f"the paired 95 % interval of the difference is above -{2 * SLACK}. For a comparison with a number, the mean over "
+    f"the seeds is used."
 )
 VERDICT_RULE = (
     'A name with several expectations is "yes" if all of them hold, "in part" if at least one holds, "no" if none '

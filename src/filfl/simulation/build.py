@@ -56,6 +56,10 @@ class Parts:
             scores["distance"] = self.problem.distance(w.vector.cpu())
         return {"test_accuracy": scores.get("accuracy"), "test_loss": test_loss, "metrics": scores}
 
+    def client_table(self) -> ClientTable:
+        """Names, sizes and faults of the clients."""
+        return ClientTable.of(self.data, self.config)
+
     def fingerprint(self) -> str:
         """Identifies the run, as far as that is possible: functions given from Python are not compared."""
         layout = [(e.name, e.shape, str(e.dtype)) for e in self.net.layout.entries]
@@ -103,7 +107,7 @@ def open_server(parts: Parts, say: Callable[[str], None]) -> Iterator[Server]:
         open_clients(config, parts.data, net, parts.loss, parts.build, workers, say) as clients,
         closing(FilteringSet.of(net, parts.V, parts.loss, parts.build, workers)) as V,
     ):
-        faulty = np.flatnonzero(ClientTable.of(parts.data, config).noisy).tolist()
+        faulty = np.flatnonzero(parts.client_table().noisy).tolist()
         knowing = replace(config, filter=config.filter.knowing(frozenset(faulty)))
         server = make_server(knowing, LogitCache(clients, V), net.layout, V, problem=parts.problem)
         if isinstance(server.filter_round, ByLogits) and (warning := logits_cost_more(parts, server.filter_round)):

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import safetensors.torch
 from torch import nn
@@ -12,7 +12,7 @@ from torch import nn
 from filfl.config.config import Config
 from filfl.core.server import State
 from filfl.data import Dataset, FederatedData
-from filfl.errors import ConfigError
+from filfl.errors import ConfigError, PluginError
 from filfl.evaluation import Loss, Metric
 from filfl.filtering import Filter, FilterFunction
 from filfl.models import Model
@@ -29,11 +29,15 @@ from filfl.runs import (
     with_seconds,
 )
 from filfl.runs.client_table import ClientTable
+from filfl.runs.clients import ClientRow, client_rows
 from filfl.runs.store import CLIENTS, MODEL, TIMES, read_times
 from filfl.runs.summary import summarize
 from filfl.selection import Selection, Selects
 from filfl.simulation.build import Parts, make_parts, open_server
 from filfl.system import one_thread
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,23 @@ class Result:
     model: nn.Module
     """The network with the final weights."""
     directory: Path | None
+    table: ClientTable
+    """Names, sizes and faults of the clients."""
     already_finished: bool = False
+
+    @property
+    def clients(self) -> "DataFrame":
+        """Who helps and who hurts: one row per client, lowest value first, with the columns of `filfl clients --json`.
+
+        Needs pandas: pip install "filfl[pandas]".
+        """
+        try:
+            import pandas
+        except ImportError:
+            raise PluginError('result.clients needs pandas; install it with pip install "filfl[pandas]"') from None
+        columns = [field.name for field in fields(ClientRow)]
+        rows = [asdict(row) for row in client_rows(self.records, self.table)]
+        return pandas.DataFrame(rows, columns=columns).set_index("id", drop=False)
 
     @property
     def accuracy(self) -> list[float | None]:
@@ -108,7 +128,7 @@ def _run(
             )
         summary = store.finish(parts.net.layout.unflatten(state.w)) if store else summarize(records)
     parts.net.load(state.w)
-    return Result(config, records, summary, parts.net.module, directory)
+    return Result(config, records, summary, parts.net.module, directory, parts.client_table())
 
 
 @contextmanager
@@ -117,7 +137,7 @@ def _store(parts: Parts, directory: Path | None, resume: bool, say: Callable[[st
     if directory is None:
         yield None
         return
-    config, registered = parts.config, ClientTable.of(parts.data, parts.config)
+    config, registered = parts.config, parts.client_table()
     with open_store(directory, config, registered, parts.fingerprint(), parts.net.device, resume, say) as store:
         yield store
 
@@ -131,12 +151,13 @@ def _already_finished(
 ) -> Result:
     """The result of a run that was finished before."""
     parts.net.module.load_state_dict(safetensors.torch.load_file(directory / MODEL))
-    ClientTable.of(parts.data, parts.config).repair(directory / CLIENTS)
+    table = parts.client_table()
+    table.repair(directory / CLIENTS)
     run = read_run(directory)
     with open_callbacks(callbacks, RunStart(parts.config, directory, with_seconds(run.records, run.times), say)):
         pass  # a tracker may have missed some of its rounds
     summary = {**summarize(run.records), **summary}
-    return Result(parts.config, run.records, summary, parts.net.module, directory, already_finished=True)
+    return Result(parts.config, run.records, summary, parts.net.module, directory, table, already_finished=True)
 
 
 def _warn_if_all_refused(say: Callable[[str], None]) -> Callback:

@@ -1,0 +1,106 @@
+"""Who helps and who hurts: one row per client of a run, from its records."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from filfl.runs.client_table import ClientTable
+
+Z = 1.96
+"""The 95 % interval is the value plus and minus this many standard errors."""
+Verdict = Literal["hurts", "cannot tell", "helps", "not measured"]
+
+
+@dataclass(frozen=True)
+class ClientRow:
+    """What a run tells about one client."""
+
+    id: int
+    name: str
+    value: float | None
+    """How much lower the loss on V is with this client than with a typical one, as the running estimate at the end.
+    Negative values hurt. None if the client was in no filtering that measured values."""
+    stderr: float | None
+    verdict: Verdict
+    considered: int
+    """In how many filterings."""
+    kept: int
+    """In how many of them it was in S^f."""
+    selected: int
+    """In how many rounds."""
+    refused: int
+    examples: int | None
+    """The number of training samples; None if it is not known."""
+    fault: str | None
+    """None if it is not known, empty if there is none."""
+
+    @property
+    def evidence(self) -> float | None:
+        """The value in standard errors: the best order to look for bad clients in."""
+        return None if self.value is None or not self.stderr else self.value / self.stderr
+
+
+def client_rows(records: Sequence[Mapping[str, Any]], table: ClientTable | None) -> list[ClientRow]:
+    """One row per client that took part, lowest value first; clients without a value come last."""
+    counts = {part: Counter[int]() for part in ("considered", "kept", "selected", "refused")}
+    latest: dict[int, Mapping[str, Any]] = {}
+    for record in records:
+        counts["considered"].update(set(record["considered"]))
+        counts["kept"].update(set(record["filtered"] or ()) if record["did_filter"] else ())
+        counts["selected"].update(set(record["selected"]))
+        counts["refused"].update(map(int, record["refused"]))
+        latest |= {value["client"]: value for value in record["values"]}
+    rows = []
+    for k in sorted(set().union(*counts.values())):
+        known = table is not None and k < len(table)
+        value, stderr = latest.get(k, {}).get("mean"), latest.get(k, {}).get("mean_stderr")
+        rows.append(
+            ClientRow(
+                id=k,
+                name=str(table.names[k]) if table is not None and known else str(k),
+                value=value,
+                stderr=stderr,
+                verdict=verdict(value, stderr),
+                **{part: count[k] for part, count in counts.items()},
+                examples=int(table.num_train[k]) if table is not None and known else None,
+                fault=str(table.fault[k]) if table is not None and known and table.noisy.any() else None,
+            )
+        )
+    return sorted(rows, key=lambda row: math.inf if row.value is None else row.value)
+
+
+def verdict(value: float | None, stderr: float | None) -> Verdict:
+    """Whether the 95 % interval of a value is below 0, contains it, or is above."""
+    if value is None or stderr is None:
+        return "not measured"
+    return "hurts" if value + Z * stderr < 0 else "helps" if value - Z * stderr > 0 else "cannot tell"
+
+
+@dataclass(frozen=True)
+class Detection:
+    """How well the values find the clients that are known to be faulty."""
+
+    auc: float
+    """The chance that a faulty client has less evidence in its favour than a healthy one. 0.5 is guessing."""
+    precision: float | None
+    """Of the clients that hurt by the verdict, the share that is faulty; None if there are none."""
+    recall: float
+    """Of the faulty clients, the share whose verdict is that they hurt."""
+
+
+def detection(rows: Sequence[ClientRow]) -> Detection | None:
+    """None unless both faulty and healthy clients are known and have values."""
+    valued = [row for row in rows if row.evidence is not None and row.fault is not None]
+    faulty = np.array([bool(row.fault) for row in valued])
+    if not faulty.any() or faulty.all():
+        return None
+    evidence = np.array([row.evidence for row in valued], dtype=np.float64)
+    lower = evidence[faulty][:, None], evidence[~faulty][None, :]
+    auc = float(np.mean((lower[0] < lower[1]) + 0.5 * (lower[0] == lower[1])))
+    hurts = np.array([row.verdict == "hurts" for row in valued])
+    precision = float(faulty[hurts].mean()) if hurts.any() else None
+    return Detection(auc, precision, float(hurts[faulty].mean()))
