@@ -24,7 +24,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 def federation(
     seed: int, good: int, bad: int = 0, m: int = 200, noise: float = 0.5, harm: float = -2.0, K: int = 3
 ) -> EnsembleReward:
-    """Clients with noisy logits: those of the good ones point to the right class, those of the bad ones away from it."""
+    """Clients with noisy logits: those of good clients point to the right class, those of bad ones away from it."""
     rng = np.random.default_rng(seed)
     y = torch.from_numpy(rng.integers(5, size=m))
     right = torch.nn.functional.one_hot(y, 5).float()

@@ -78,7 +78,7 @@ def test_shapley_values_sum_to_the_gain_of_all_clients_over_the_global_model(see
 @given(SEEDS, st.sampled_from(sorted(METHODS)), st.integers(3, 12))
 def test_clients_with_the_same_outputs_have_the_same_value(seed: int, method: str, n: int) -> None:
     made = ensemble(seed, n)
-    outputs = {k: z for k, z in made._outputs.items()}
+    outputs = dict(made._outputs.items())
     outputs[0] = outputs[10]
     reward = EnsembleReward(outputs, made._targets, cross_entropy, own=made._own)
     reward.K = 2
@@ -116,7 +116,7 @@ def test_sample_losses_of_sets_are_those_of_the_reward(seed: int, n: int) -> Non
     some = frozenset(np.random.default_rng(seed).choice(reward.clients, size=max(1, n // 2), replace=False).tolist())
     assert 10 - reward.sample_losses(some).mean() == pytest.approx(reward(some), abs=1e-4)
     k = min(some)
-    weighted = reward.sample_losses({k: 3.0, **{other: 1.0 for other in some - {k}}})
+    weighted = reward.sample_losses({k: 3.0, **dict.fromkeys(some - {k}, 1.0)})
     assert len(some) > 1 or weighted.mean() == pytest.approx(reward.sample_losses(some).mean())
     part = reward.on(np.array([0, 5, 7]))
     np.testing.assert_allclose(part.sample_losses(some), reward.sample_losses(some)[[0, 5, 7]], atol=1e-5)

@@ -3,7 +3,7 @@ filter's own."""
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 FilterMemory = Mapping[int, tuple[float, ...]]
 """A few numbers per client that a filter remembers from one filtering to the next."""
@@ -11,6 +11,9 @@ FilterMemory = Mapping[int, tuple[float, ...]]
 MEMORY = 0.9
 """How much a measurement counts after each further measurement of the same client: those of about the last ten count,
 so that a client that improves, or begins to fail, is seen."""
+
+
+LAST_GAINS = 5
 
 
 @dataclass(frozen=True)
@@ -49,10 +52,20 @@ class Evidence:
     """The estimates of all clients that were part of a filtering."""
 
     clients: Mapping[int, Measured] = field(default_factory=dict)
+    filterings: int = 0
+    """How many filterings measured values."""
+    gains: tuple[tuple[float, float], ...] = ()
+    """The gain in loss of S^f over all clients, in-sample and cross-fitted, of the last filterings."""
+    warned: frozenset[str] = frozenset()
+    """The warnings about V that were given."""
 
     def of(self, client: int) -> Measured:
         return self.clients.get(client, Measured())
 
     def adding(self, measured: Iterable[tuple[int, float, float]]) -> "Evidence":
         """With further measurements (client, value, stderr)."""
-        return Evidence({**self.clients, **{k: self.of(k).adding(value, error) for k, value, error in measured}})
+        clients = {k: self.of(k).adding(value, error) for k, value, error in measured}
+        return replace(self, clients={**self.clients, **clients}, filterings=self.filterings + 1)
+
+    def adding_gain(self, in_sample: float, honest: float) -> "Evidence":
+        return replace(self, gains=(*self.gains, (in_sample, honest))[-LAST_GAINS:])

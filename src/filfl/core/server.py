@@ -110,6 +110,8 @@ class Assessment:
     values: list[dict[str, Any]] = field(default_factory=list)
     """For each client its value with standard error, and the running estimate over the filterings so far."""
     honest_gain: Gain | None = None
+    warnings: list[str] = field(default_factory=list)
+    """About the filtering set."""
 
 
 @dataclass(frozen=True)
@@ -178,6 +180,8 @@ class Server:
     aggregation: Aggregation
     problem: Problem | None = None
     """The objective F, where it is known: for the record only."""
+    warnings: tuple[str, ...] = ()
+    """About the filtering set, before the first round."""
 
     def filters(self, t: int, S_t: Ids, state: State) -> bool:
         """Line 3: whether this round filters. An empty S_t is never filtered."""
@@ -246,7 +250,7 @@ class Record:
             num_filtered=len(S_t) if eligible is None else len(eligible),
             selected=outcome.A_t,
             refused=dict(sorted(exchange.refused.items())),
-            notes=[*outcome.notes, *notes],
+            notes=[*outcome.notes, *(outcome.assessment.warnings if outcome.assessment else []), *notes],
             train_loss=_mean([update.train_loss for update in outcome.averaged]),
             reward_all=outcome.rewards.all,
             reward_filtered=outcome.rewards.filtered,

@@ -16,6 +16,8 @@ Array = NDArray[np.generic]
 Pair = tuple[ArrayLike, ArrayLike]
 Owned = tuple[ArrayLike, ArrayLike, ArrayLike]
 """Samples, targets, and the client of each sample."""
+METADATA = ("classes", "filter_from_clients")
+"""The fields that are not arrays."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,8 @@ class FederatedData:
     """Whether each client was given wrong labels."""
     scale: NDArray[np.float32]
     shift: NDArray[np.float32]
+    filter_from_clients: bool = False
+    """Whether the filtering set was cut from the clients' own samples."""
 
     @property
     def num_clients(self) -> int:
@@ -68,7 +72,7 @@ class FederatedData:
 
     def save(self, directory: str | Path) -> None:
         """Write this data to a new folder, from which `open` maps it."""
-        save_arrays(Path(directory).expanduser(), self._arrays(), {"classes": self.classes})
+        save_arrays(Path(directory).expanduser(), self._arrays(), {name: getattr(self, name) for name in METADATA})
 
     @classmethod
     def open(cls, directory: str | Path) -> "FederatedData":
@@ -78,18 +82,18 @@ class FederatedData:
         modification time is the saved one, the saved hash is used, so that nothing is read for the fingerprint.
         """
         directory = Path(directory).expanduser()
-        arrays, metadata = open_arrays(directory, [f.name for f in fields(cls) if f.name != "classes"])
+        arrays, metadata = open_arrays(directory, [f.name for f in fields(cls) if f.name not in METADATA])
         if not isinstance(classes := metadata.get("classes"), int):
             raise DataError(f"{directory} has no valid number of classes (got {classes!r}); save the data again")
         arrays["x"].advise_random_access()
         arrays["y"].advise_random_access()
-        data = cls(**arrays, classes=classes)
+        data = cls(**arrays, classes=classes, filter_from_clients=bool(metadata.get("filter_from_clients")))
         if problem := data._inconsistency():
             raise DataError(f"{directory} has inconsistent arrays: {problem}; save the data again")
         return data
 
     def _arrays(self) -> dict[str, Array]:
-        return {f.name: np.asanyarray(getattr(self, f.name)) for f in fields(self) if f.name != "classes"}
+        return {f.name: np.asanyarray(getattr(self, f.name)) for f in fields(self) if f.name not in METADATA}
 
     def _inconsistency(self) -> str | None:
         """The first inconsistency of the lengths, or None."""
@@ -188,6 +192,7 @@ class FederatedData:
             noisy=np.zeros(len(names), dtype=bool),
             scale=np.asarray(scale, dtype=np.float32),
             shift=np.asarray(shift, dtype=np.float32),
+            filter_from_clients=shares["filtering"] > 0,
         )
 
     def with_wrong_labels(self, share: float, seed: int, kind: str = "random") -> "FederatedData":

@@ -10,6 +10,7 @@ import numpy as np
 from filfl.core.evidence import Evidence
 from filfl.core.server import Assessment, Gain
 from filfl.filtering.base import Filter
+from filfl.filtering.fitness import Fitness
 from filfl.filtering.rewards import OnSamples, mean_and_stderr
 from filfl.rng import stream
 from filfl.values import METHODS
@@ -26,12 +27,15 @@ class Assess:
     values: str | None = None
     """The name of a method of `filfl.values`; None where clients are not valued."""
     honest_gain: bool = True
+    fitness: Fitness | None = None
+    """Warns about V; None where V is not on the server."""
 
     def __call__(
         self,
         t: int,
         filter: Filter,
         clients: Sequence[int],
+        S_f: frozenset[int],
         reward: object,
         outputs: OnSamples | None,
         evidence: Evidence,
@@ -44,7 +48,13 @@ class Assess:
         if self.values is not None and outputs is not None:
             made = client_values(self.values, outputs, evidence, self.seed, t)
         if self.honest_gain and isinstance(reward, OnSamples):
-            made = replace(made, honest_gain=honest_gain(filter, clients, reward, self.seed, t))
+            gain = honest_gain(filter, clients, reward, self.seed, t)
+            if gain is not None:
+                in_sample = reward(S_f or frozenset(clients)) - reward(frozenset(clients))
+                made = replace(made, honest_gain=gain, evidence=made.evidence.adding_gain(in_sample, gain.mean))
+        if self.fitness is not None:
+            after, warnings = self.fitness(made.evidence)
+            made = replace(made, evidence=after, warnings=warnings)
         return made
 
 

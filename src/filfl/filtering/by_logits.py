@@ -104,7 +104,7 @@ class ByLogits:
         assessment = Assessment(state.evidence)
         if self.assess and clients:
             with exchange.clock("assess"):
-                assessment = self.assess(t, self.filter, clients, R, R, state.evidence)
+                assessment = self.assess(t, self.filter, clients, S_f, R, R, state.evidence)
         with exchange.clock("filter"):
             kept = S_f - failed
             return Outcome(

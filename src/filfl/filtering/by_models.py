@@ -66,7 +66,7 @@ class ByModels:
         if self.assess and clients:
             with clock("assess"):
                 outputs = surrogate or (ensemble_reward(self.values_on, weights, state.w) if self.values_on else None)
-                assessment = self.assess(t, self.filter, clients, maximised, outputs, state.evidence)
+                assessment = self.assess(t, self.filter, clients, kept, maximised, outputs, state.evidence)
         optimum = None
         if self.optimum and clients:
             with clock("optimum"):

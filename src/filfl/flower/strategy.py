@@ -135,6 +135,8 @@ class FilFL(Strategy):
                 stack.enter_context(one_thread())  # an evaluation uses one thread, so that its bits are always the same
             judge = ByFunction(self._evaluate, layout) if V is None and self._evaluate else None
             server = make_server(config, clients, layout, V, judge=judge)
+            for warning in server.warnings:
+                log(WARNING, warning)
             if not (store and store.resumed):
                 test.before_first_round(clients.arrays(start.w))
             callbacks = [federation.follower(num_rounds, self._out), *self._callbacks]

@@ -7,6 +7,7 @@ import json
 import re
 from dataclasses import astuple
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import safetensors.torch
@@ -43,7 +44,12 @@ def save(folder: Path, t: int, state: State, fingerprint: str, records_sha256: s
         "V": state.recipients.digest,
         "records_sha256": records_sha256,
         "filter_memory": {str(k): numbers for k, numbers in state.filter_memory.items()},
-        "evidence": {str(k): list(astuple(measured)) for k, measured in state.evidence.clients.items()},
+        "evidence": {
+            "clients": {str(k): astuple(measured) for k, measured in state.evidence.clients.items()},
+            "filterings": state.evidence.filterings,
+            "gains": state.evidence.gains,
+            "warned": sorted(state.evidence.warned),
+        },
     }
     tensors = {
         "values": torch.frombuffer(bytearray(to_json(values).encode()), dtype=torch.uint8),
@@ -88,10 +94,19 @@ def load(folder: Path, t: int, fingerprint: str, records_sha256: str, device: to
             latest={int(k): value for k, value in _named(tensors, "latest.").items()},
             recipients=Recipients(values["V"], _ids(tensors["recipients"])),
             filter_memory={int(k): tuple(map(float, numbers)) for k, numbers in values["filter_memory"].items()},
-            evidence=Evidence({int(k): Measured(*map(float, sums)) for k, sums in values["evidence"].items()}),
+            evidence=_evidence(values["evidence"]),
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, safetensors.SafetensorError) as error:
         raise Refused(f"{path.name} was changed or truncated ({type(error).__name__})") from None
+
+
+def _evidence(stored: dict[str, Any]) -> Evidence:
+    return Evidence(
+        clients={int(k): Measured(*map(float, sums)) for k, sums in stored["clients"].items()},
+        filterings=int(stored["filterings"]),
+        gains=tuple((float(in_sample), float(honest)) for in_sample, honest in stored["gains"]),
+        warned=frozenset(map(str, stored["warned"])),
+    )
 
 
 def rounds_saved(folder: Path) -> list[int]:

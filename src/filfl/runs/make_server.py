@@ -8,6 +8,7 @@ from filfl.filtering.assessment import Assess
 from filfl.filtering.by_logits import ByLogits
 from filfl.filtering.by_models import ByModels
 from filfl.filtering.filtering_set import FilteringSet
+from filfl.filtering.fitness import Fitness
 from filfl.filtering.judges import JUDGES, Judge, OnServer
 from filfl.filtering.schedule import Periodic
 from filfl.logits.encoding import Encoding
@@ -22,29 +23,36 @@ def make_server(
     *,
     judge: Judge | None = None,
     problem: Problem | None = None,
+    V_from_clients: bool = False,
 ) -> Server:
-    """V: the server's filtering set. judge: how sets are judged where the server has a function instead of V."""
+    """V: the server's filtering set. judge: how sets are judged where the server has a function instead of V.
+    V_from_clients: whether V was cut from the clients' own samples."""
+    filters_on_V = V is not None and config.filter.method is not None and not config.filter.judged_by_clients
+    fitness = Fitness.of(V, V_from_clients) if V is not None and filters_on_V else None
     return Server(
         seed=config.seed,
         clients=clients,
         layout=layout,
         availability=config.availability,
         schedule=Periodic(config.filter.when, config.filter.period),
-        filter_round=make_filter_round(config, V, judge),
+        filter_round=make_filter_round(config, V, judge, fitness),
         cap=config.filter.cap,
         selector=Selector(config.seed, config.selection),
         aggregation=config.aggregation,
         problem=problem,
+        warnings=fitness.at_start if fitness else (),
     )
 
 
-def make_filter_round(config: Config, V: FilteringSet | None, judge: Judge | None = None) -> FilterRound | None:
+def make_filter_round(
+    config: Config, V: FilteringSet | None, judge: Judge | None, fitness: Fitness | None
+) -> FilterRound | None:
     """The filter round of a config; None where nothing is filtered."""
     options = config.filter
     if options.method is None:
         return None
     empty_is_global = options.empty == "global"
-    assess = Assess(config.seed, options.valued_by, options.honest_gain)
+    assess = Assess(config.seed, options.valued_by, options.honest_gain, fitness)
     if options.transport == "logits":
         assert V is not None
         encoding = Encoding(options.precision, options.top)

@@ -109,7 +109,14 @@ def open_server(parts: Parts, say: Callable[[str], None]) -> Iterator[Server]:
     ):
         faulty = np.flatnonzero(parts.client_table().noisy).tolist()
         knowing = replace(config, filter=config.filter.knowing(frozenset(faulty)))
-        server = make_server(knowing, LogitCache(clients, V), net.layout, V, problem=parts.problem)
+        server = make_server(
+            knowing,
+            LogitCache(clients, V),
+            net.layout,
+            V,
+            problem=parts.problem,
+            V_from_clients=parts.data.filter_from_clients,
+        )
         if isinstance(server.filter_round, ByLogits) and (warning := logits_cost_more(parts, server.filter_round)):
             say(warning)
         yield server

@@ -15,6 +15,7 @@ from filfl.data import Dataset, FederatedData
 from filfl.errors import ConfigError, PluginError
 from filfl.evaluation import Loss, Metric
 from filfl.filtering import Filter, FilterFunction
+from filfl.filtering.fitness import PREFIX
 from filfl.models import Model
 from filfl.runs import (
     Callback,
@@ -122,7 +123,10 @@ def _run(
     with _store(parts, directory, resume, say) as store, open_server(parts, say) as server:
         before = with_seconds(store.records, read_times(store.directory / TIMES)) if store else []
         start = RunStart(config, directory, before, say)
-        with open_callbacks([_warn_if_all_refused(say), *callbacks], start) as watchers:
+        for warning in server.warnings if not before else ():
+            say(warning)
+        watching = [_warn_if_all_refused(say), _repeat_warnings(say, server.warnings)]
+        with open_callbacks([*watching, *callbacks], start) as watchers:
             state, records = run_rounds(
                 server, parts.start, config.rounds, parts.test, config.evaluate.every, watchers, store
             )
@@ -158,6 +162,17 @@ def _already_finished(
         pass  # a tracker may have missed some of its rounds
     summary = {**summarize(run.records), **summary}
     return Result(parts.config, run.records, summary, parts.net.module, directory, table, already_finished=True)
+
+
+def _repeat_warnings(say: Callable[[str], None], said: Sequence[str]) -> Callback:
+    """Says the warnings about the filtering set that a record holds, except those that were said before."""
+
+    def watch(record: Mapping[str, Any], state: State) -> None:
+        for note in record["notes"]:
+            if note.startswith(PREFIX) and note not in said:
+                say(f"round {record['round']}: {note}")
+
+    return watch
 
 
 def _warn_if_all_refused(say: Callable[[str], None]) -> Callback:

@@ -1,0 +1,87 @@
+"""Whether the filtering set V is fit for its purpose: warnings in plain words, each given once in a run."""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from filfl.core.evidence import Evidence
+from filfl.filtering.filtering_set import FilteringSet
+
+PREFIX = "filtering set: "
+"""The notes of a record that begin with this are warnings about V."""
+FILTERINGS = 5
+"""A warning during the run needs at least this many filterings."""
+Z = 1.96
+MOST_LISTED = 10
+
+
+@dataclass(frozen=True)
+class Fitness:
+    """Looks for what is wrong with V: before the first round, and after every filtering."""
+
+    m: int
+    at_start: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, V: FilteringSet, from_clients: bool) -> "Fitness":
+        """`from_clients`: whether V was cut from the clients' own samples."""
+        found = [*missing_classes(V), *([FROM_CLIENTS] if from_clients else [])]
+        return cls(len(V), tuple(PREFIX + text for text in found))
+
+    def __call__(self, evidence: Evidence) -> tuple[Evidence, list[str]]:
+        """The warnings after a filtering that this run was not given before."""
+        found = {"gain": gain_is_noise(evidence), "size": too_small(evidence, self.m)}
+        new = {key: PREFIX + text for key, text in found.items() if text and key not in evidence.warned}
+        at_start = [] if "start" in evidence.warned else self.at_start
+        return replace(evidence, warned=evidence.warned | {"start", *new}), [*at_start, *new.values()]
+
+
+FROM_CLIENTS = (
+    "its samples were taken from the clients, so those of bad clients are among them; give samples that you trust "
+    '(in Python filtering=(x, y), in a config filter.data = "file")'
+)
+
+
+def missing_classes(V: FilteringSet) -> list[str]:
+    """Classes of the model that have no sample in V."""
+    y, shape = V.targets(), V.output_shape()
+    if y.is_floating_point() or y.ndim != 1 or len(shape) != 1:
+        return []
+    missing = np.setdiff1d(np.arange(shape[0]), y.cpu().numpy()).tolist()
+    if not missing:
+        return []
+    listed = ", ".join(map(str, missing[:MOST_LISTED])) + (", ..." if len(missing) > MOST_LISTED else "")
+    return [
+        f"{len(missing)} of {shape[0]} classes have no sample in it ({listed}); clients with these classes cannot be "
+        "judged by them and may be dropped"
+    ]
+
+
+def gain_is_noise(evidence: Evidence) -> str | None:
+    """Whether the filter gains only on the samples that it chose on."""
+    if len(evidence.gains) < FILTERINGS:
+        return None
+    in_sample, honest = np.mean(evidence.gains, axis=0)
+    if in_sample <= 0 or honest > 0:
+        return None
+    return (
+        f"over the last {len(evidence.gains)} filterings, the filtered clients were better than all clients by "
+        f"{in_sample:.4f} in loss on the samples that they were chosen on, but not on others ({honest:+.4f}); the "
+        "filter drops clients for noise; use more samples, or filter.name = prune"
+    )
+
+
+def too_small(evidence: Evidence, m: int) -> str | None:
+    """Whether no single client can be told from noise, and how many samples would do."""
+    if evidence.filterings < FILTERINGS:
+        return None
+    known = [(each.value, each.stderr) for each in evidence.clients.values()]
+    z = [abs(value) / stderr for value, stderr in known if value is not None and stderr]
+    if not z or max(z) > Z:
+        return None
+    needed = math.ceil(m * (Z / max(max(z), 1e-3)) ** 2)
+    return (
+        f"with its {m} samples no single client can be told from noise; about {needed} samples would do for the "
+        "clearest one"
+    )
