@@ -169,15 +169,12 @@ def _prepare(
     write_atomic(directory / TIMES, "".join(to_json(line) + "\n" for line in times).encode())
     store.records = [json.loads(line) for line in kept]
     store._records_hash.update(b"".join(kept))
-    for later in checkpoint.rounds_saved(store.checkpoints):
-        if later > t:
-            checkpoint.path_of(store.checkpoints, later).unlink(missing_ok=True)
 
 
 def _newest_usable(
     store: RunStore, lines: list[bytes], device: torch.device, say: Callable[[str], None]
 ) -> tuple[int, State | None]:
-    """The round and state of the newest checkpoint that can be used; round 0 if there is none."""
+    """The round and state of the newest usable checkpoint; round 0 if there is none. Newer ones are removed."""
     rounds = checkpoint.rounds_saved(store.checkpoints)
     for t in rounds:
         try:
@@ -185,6 +182,7 @@ def _newest_usable(
             return t, checkpoint.load(store.checkpoints, t, store.fingerprint, records_sha256, device)
         except checkpoint.Refused as reason:
             say(f"checkpoint of round {t} refused: {reason}")
+            checkpoint.path_of(store.checkpoints, t).unlink(missing_ok=True)
     if rounds:
         say("no usable checkpoint; starting again from round 1")
     return 0, None
