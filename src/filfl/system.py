@@ -1,12 +1,11 @@
 """The machine: cores, device, threads, memory and time."""
 
-import contextlib
 import ctypes
 import os
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from filfl.errors import ConfigError
@@ -58,7 +57,7 @@ def keep_freed_memory() -> None:
 
     Memory that was returned to the system costs one page fault per 4 kB. Other allocators keep it by default.
     """
-    with contextlib.suppress(OSError, AttributeError):
+    with suppress(OSError, AttributeError):
         libc = ctypes.CDLL("libc.so.6")
         libc.mallopt(M_TRIM_THRESHOLD, 1 << 29)
         libc.mallopt(M_MMAP_THRESHOLD, 1 << 25)

@@ -84,7 +84,8 @@ def run_all(
         while running:
             done, _ = wait(running, timeout=REFRESH, return_when=FIRST_COMPLETED)
             for worker, _ in running.values():
-                for message in worker.messages():
+                while worker.pipe.poll():
+                    message: RunProgress | str = worker.pipe.recv()
                     if isinstance(message, str):
                         say(message)
                     else:
@@ -101,7 +102,7 @@ def run_all(
                 start_next(worker)
     except BaseException:
         for worker in workers:
-            worker.kill()
+            worker.pipe.close()  # its process exits
         raise
     finally:
         for worker in workers:
@@ -120,7 +121,7 @@ class _Worker:
     def __init__(self, cores: int) -> None:
         self.cores = cores
         context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
+        self.pipe, theirs = context.Pipe()
         self.pool = ProcessPoolExecutor(1, context, _start_worker, (theirs,))
 
     def submit(self, run: PlannedRun, resume: bool) -> Future[RunProgress]:
@@ -130,16 +131,6 @@ class _Worker:
             return self.pool.submit(_make_run, run, resume, self.cores)
         finally:
             signal.signal(signal.SIGINT, handler)
-
-    def messages(self) -> "list[RunProgress | str]":
-        """What has been reported since the last call."""
-        found = []
-        while self._pipe.poll():
-            found.append(self._pipe.recv())
-        return found
-
-    def kill(self) -> None:
-        self._pipe.close()
 
 
 # The rest runs in a worker process.

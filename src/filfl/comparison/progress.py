@@ -54,12 +54,11 @@ class RunDisplay(_Display):
         numbers = _numbers(self._accuracy, record["num_filtered"])
         self.update(self.main, completed=t, numbers=numbers)
         if self.disable and (t % max(1, self._rounds // LINES) == 0 or t == self._rounds):
-            self.print_line(f"round {t:4d}/{self._rounds}  {numbers}  {self._time_left(*self._first, t)}")
+            first, since = self._first
+            left = "" if t == first else f"{(time.monotonic() - since) / (t - first) * (self._rounds - t):.0f} s left"
+            self.print_line(f"round {t:4d}/{self._rounds}  {numbers}  {left}")
         for note in record["notes"]:
             self.print_line(f"round {t}: {note}", style="yellow")
-
-    def _time_left(self, first: int, since: float, t: int) -> str:
-        return "" if t == first else f"{(time.monotonic() - since) / (t - first) * (self._rounds - t):.0f} s left"
 
 
 class ComparisonDisplay(_Display):

@@ -23,9 +23,9 @@ def percent(spread: Spread | None) -> str:
     return NONE if spread is None else spread_text(spread, "{:.1f}", scale=100, between=" ± ") + " %"
 
 
-def points(difference: float | None) -> str:
+def points(difference: float) -> str:
     """A difference of two shares in percentage points, with its sign: +5.9"""
-    return NONE if difference is None else signed(100 * difference, "{:+.1f}")
+    return signed(100 * difference, "{:+.1f}")
 
 
 def signed(value: float, form: str = "{:+.3g}") -> str:

@@ -1,16 +1,14 @@
 """The measures of a run: each reduces the run's records to one number."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from scipy import optimize
 
-from filfl.runs.summary import LAST
-
-Record = Mapping[str, Any]
-Records = Sequence[Record]
+from filfl.runs.summary import LAST, Record, Records, mean
 
 
 @dataclass(frozen=True)
@@ -80,18 +78,12 @@ def _difference(a: float | None, b: float | None) -> float | None:
     return None if a is None or b is None else a - b
 
 
-def _mean(of: Callable[[Record], float | None], last: int | None = None) -> Callable[[Records], float | None]:
-    """The mean over the rounds that have the number, or over the last of them."""
-
-    def measure(records: Records) -> float | None:
-        values = [value for value in map(of, records) if value is not None]
-        return float(np.mean(values[-last:] if last else values)) if values else None
-
-    return measure
+def _mean(of: Callable[[Record], float | None]) -> Callable[[Records], float | None]:
+    return partial(mean, of=of)
 
 
 def _final(of: Callable[[Record], float | None]) -> Callable[[Records], float | None]:
-    return _mean(of, LAST)
+    return partial(mean, of=of, last=LAST)
 
 
 MEASURES = {

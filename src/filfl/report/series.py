@@ -7,9 +7,10 @@ from itertools import accumulate
 
 import numpy as np
 
-from filfl.report.measures import Record, gain_of, gap_of, metric_of, ratio_of
+from filfl.report.measures import gain_of, gap_of, metric_of, ratio_of
 from filfl.report.statistics import standard_deviation
 from filfl.runs.reader import Run
+from filfl.runs.summary import Record
 
 
 @dataclass(frozen=True)

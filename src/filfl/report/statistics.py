@@ -9,8 +9,8 @@ from functools import partial
 import numpy as np
 from scipy import stats
 
-from filfl.report.measures import MEASURES, Records
-from filfl.runs.summary import at_round, reached
+from filfl.report.measures import MEASURES
+from filfl.runs.summary import Records, at_round, reached
 
 LEVEL = 0.05
 """A difference with a p below this is called significant."""

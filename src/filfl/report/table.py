@@ -99,30 +99,25 @@ def comparison_table(
 
 def page_row(arm: ArmStatistics, against: ArmStatistics) -> dict[str, Cell]:
     """The row of an arm in the table of the HTML page; page/tables.js has the headings."""
-    shares = ("accuracy", "client-accuracy", "worst-tenth")
     texts: dict[str, Callable[[Spread | None], str]] = {
-        **dict.fromkeys(shares, percent),
+        **dict.fromkeys(("accuracy", "client-accuracy", "worst-tenth"), percent),
         **dict.fromkeys(("test-loss", "train-loss"), lambda spread: spread_text(spread, between=" ± ")),
         "filtered": lambda spread: spread_text(spread, "{:.1f}", between=" ± "),
         "uplink": lambda spread: megabytes(1e6 * spread.mean) if spread else NONE,
-        "rounds-to-target": lambda spread: to_target(spread, "{:.0f}".format),
-        "uplink-to-target": lambda spread: to_target(spread, megabytes),
-    }
-    spreads = {
-        **arm.measures,
-        "rounds-to-target": arm.rounds_to_target,
-        "uplink-to-target": arm.uplink_to_target,
     }
     difference, (welch, paired) = accuracy_difference(arm, against), arm.p_values()
-    cells: dict[str, Cell] = {}
-    for name, text in texts.items():
-        spread = spreads.get(name)
-        cells[name] = spread.mean if spread else None, text(spread)
-    return cells | {
+    return {
+        **{name: _cell(arm.measures.get(name), text) for name, text in texts.items()},
+        "rounds-to-target": _cell(arm.rounds_to_target, lambda spread: to_target(spread, "{:.0f}".format)),
+        "uplink-to-target": _cell(arm.uplink_to_target, lambda spread: to_target(spread, megabytes)),
         "difference": (difference, NONE if difference is None else f"{points(difference)} to {against.arm}"),
         "welch-p": (welch, p_value(welch)),
         "paired-p": (paired, p_value(paired)),
     }
+
+
+def _cell(spread: Spread | None, text: Callable[[Spread | None], str]) -> Cell:
+    return spread.mean if spread else None, text(spread)
 
 
 def accuracy_difference(arm: ArmStatistics, other: ArmStatistics) -> float | None:

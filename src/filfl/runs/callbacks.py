@@ -42,7 +42,8 @@ def open_callbacks(callbacks: Sequence[Callback | RunCallback], run: RunStart) -
         ]
 
 
-def with_seconds(records: Sequence[Mapping[str, Any]], times: Sequence[Mapping[str, float]]) -> list[dict[str, Any]]:
+def with_seconds(
+    records: Sequence[Mapping[str, Any]], times: Mapping[int, Mapping[str, float]]
+) -> list[dict[str, Any]]:
     """Stored records with `seconds`, as callbacks receive them."""
-    seconds = {line["round"]: {phase: s for phase, s in line.items() if phase != "round"} for line in times}
-    return [{**record, "seconds": seconds.get(record["round"], {})} for record in records]
+    return [{**record, "seconds": times.get(record["round"], {})} for record in records]

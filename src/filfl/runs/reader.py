@@ -8,7 +8,7 @@ import contextlib
 import json
 import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,18 +19,19 @@ from filfl.availability.base import NO_IDS, Availability, Ids
 from filfl.config.plugins import read_plugin
 from filfl.errors import ConfigError, RunError
 from filfl.runs.client_table import ClientTable
-from filfl.runs.store import CLIENTS, CONFIG, RECORDS, SUMMARY, TIMES, read_times
+from filfl.runs.store import CLIENTS, CONFIG, RECORDS, SUMMARY, TIMES, content, read_times
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Run:
-    """What could be read of a run directory."""
+    """What could be read of a run directory. Two readings of it are two different runs."""
 
     directory: Path
     table: Mapping[str, Any]
     """The content of config.toml; empty if the file is damaged. Its plug-ins do not have to be importable."""
     records: list[dict[str, Any]] = field(default_factory=list)
-    times: list[dict[str, float]] = field(default_factory=list)
+    times: dict[int, dict[str, float]] = field(default_factory=dict)
+    """The seconds per phase, by round."""
     clients: ClientTable | None = None
     """None if clients.csv is missing or damaged; never None from `read_run`."""
     summary: Mapping[str, Any] | None = None
@@ -115,25 +116,21 @@ def read_run(directory: Path) -> Run:
 def scan_run(directory: Path) -> Run:
     """Read a run directory that may be cut off, damaged, or still being written."""
     problems: list[str] = []
-    table: dict[str, Any] = {}
-    try:
-        table = tomllib.loads((directory / CONFIG).read_text(encoding="utf-8"))
-    except OSError as error:
-        problems.append(f"{CONFIG} cannot be read: {error.strerror}")
-    except ValueError:
-        problems.append(f"{CONFIG} is damaged (the settings are unknown)")
-    records = _records(directory / RECORDS, problems)
-    clients = None
-    try:
-        clients = ClientTable.read(directory / CLIENTS)
-    except RunError:
-        state = "damaged" if (directory / CLIENTS).exists() else "missing"
-        problems.append(f"{CLIENTS} is {state} (client names, sizes and faults are unknown)")
-    times: list[dict[str, float]] = []
-    try:
-        times = read_times(directory / TIMES)
-    except OSError as error:
-        problems.append(f"{TIMES} cannot be read: {error.strerror}")
+
+    def read(name: str, reader: Callable[[Path], Any], otherwise: Any, lost: str = "") -> Any:
+        path = directory / name
+        try:
+            return reader(path)
+        except OSError as error:
+            problems.append(f"{name} cannot be read: {error.strerror}")
+        except (ValueError, RunError):
+            problems.append(f"{name} is {'damaged' if path.exists() else 'missing'} ({lost})")
+        return otherwise
+
+    table = read(CONFIG, lambda path: tomllib.loads(path.read_text(encoding="utf-8")), {}, "the settings are unknown")
+    records = read(RECORDS, lambda path: _records(path, problems), [])
+    clients = read(CLIENTS, ClientTable.read, None, "client names, sizes and faults are unknown")
+    times = read(TIMES, read_times, {})
     summary = None
     with contextlib.suppress(OSError, ValueError):
         summary = json.loads((directory / SUMMARY).read_bytes())
@@ -143,15 +140,8 @@ def scan_run(directory: Path) -> Run:
 
 def _records(path: Path, problems: list[str]) -> list[dict[str, Any]]:
     """The records before the first damaged one. A last line without a newline is still being written."""
-    try:
-        lines = path.read_bytes().split(b"\n")[:-1]
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        problems.append(f"{path.name} cannot be read: {error.strerror}")
-        return []
     records: list[dict[str, Any]] = []
-    for line in lines:
+    for line in content(path).split(b"\n")[:-1]:
         record: Any = None
         with contextlib.suppress(ValueError, RecursionError):
             record = json.loads(line)
@@ -162,41 +152,39 @@ def _records(path: Path, problems: list[str]) -> list[dict[str, Any]]:
     return records
 
 
-COUNTS = ("round", "num_available", "num_filtered", "uplink_bytes")
-NUMBERS = ("train_loss", "test_accuracy", "test_loss", "reward_all", "reward_filtered")
-
-
 def is_record(value: Any) -> bool:
     """Whether a JSON value has all the fields that a report reads, with values of the right type."""
-    try:
-        return (
-            all(_is_count(value[key]) for key in COUNTS)
-            and all(value[key] is None or _is_number(value[key]) for key in NUMBERS)
-            and all(_is_ids(value[key]) for key in ("considered", "selected"))
-            and all(value[key] is None or _is_ids(value[key]) for key in ("available", "filtered"))
-            and isinstance(value["did_filter"], bool)
-            and isinstance(value["metrics"], dict)
-            and isinstance(value["refused"], dict)
-            and all(key.isdecimal() for key in value["refused"])
-            and isinstance(value["trace"], list)
-            and all(map(_is_step, value["trace"]))
-        )
-    except (KeyError, TypeError):  # a field is missing, or the value is not a dict
-        return False
+    return _has(value, RECORD)
 
 
-def _is_step(step: Any) -> bool:
-    numbers = all(step[key] is None or _is_number(step[key]) for key in ("a", "b", "p"))
-    return numbers and _is_count(step["client"]) and isinstance(step["kept"], bool)
+def _has(value: Any, fields: Mapping[str, Callable[[Any], bool]]) -> bool:
+    return isinstance(value, dict) and all(key in value and check(value[key]) for key, check in fields.items())
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return type(value) is int and value >= 0
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
+    return value is None or (isinstance(value, int | float) and math.isfinite(value))
 
 
 def _is_ids(value: Any) -> bool:
     return isinstance(value, list) and all(map(_is_count, value))
+
+
+def _is_bool(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+STEP = {"client": _is_count, "a": _is_number, "b": _is_number, "p": _is_number, "kept": _is_bool}
+RECORD: Mapping[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(("round", "num_available", "num_filtered", "uplink_bytes"), _is_count),
+    **dict.fromkeys(("train_loss", "test_accuracy", "test_loss", "reward_all", "reward_filtered"), _is_number),
+    **dict.fromkeys(("considered", "selected"), _is_ids),
+    **dict.fromkeys(("available", "filtered"), lambda value: value is None or _is_ids(value)),
+    "did_filter": _is_bool,
+    "metrics": lambda value: isinstance(value, dict),
+    "refused": lambda value: isinstance(value, dict) and all(key.isdecimal() for key in value),
+    "trace": lambda value: isinstance(value, list) and all(_has(step, STEP) for step in value),
+}

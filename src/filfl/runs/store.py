@@ -57,12 +57,10 @@ class RunStore:
         return self.directory / "checkpoints"
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Add the record of a round."""
         self._records_hash.update(self._append_line(RECORDS, record))
         self.records.append(dict(record))
 
     def append_times(self, t: int, seconds: Mapping[str, float]) -> None:
-        """Add the seconds of a round per phase."""
         rounded = {phase: round(value, 6) for phase, value in seconds.items()}
         self._append_line(TIMES, {"round": t, **rounded})
 
@@ -82,7 +80,7 @@ class RunStore:
             "name": self.config.name,
             "seed": self.config.seed,
             **summarize(self.records),
-            "seconds": round(sum(sum(t.values()) - t["round"] for t in read_times(self.directory / TIMES)), 3),
+            "seconds": round(sum(sum(t.values()) for t in read_times(self.directory / TIMES).values()), 3),
             "run": self.fingerprint,
             "records_sha256": sha256((self.directory / RECORDS).read_bytes()),
             "model_sha256": sha256(model),
@@ -163,23 +161,20 @@ def _prepare(
     clients.write(directory / CLIENTS)
     write_atomic(config_path, tomli_w.dumps(store.config.table()).encode())
     (directory / SUMMARY).unlink(missing_ok=True)
-    lines = _content(directory / RECORDS).splitlines(keepends=True)
+    lines = content(directory / RECORDS).splitlines(keepends=True)
     t, store.resumed = _newest_usable(store, lines, device, say)
     kept = lines[:t]
     write_atomic(directory / RECORDS, kept)
-    times = [line for line in read_times(directory / TIMES) if line["round"] <= t]
+    times = [{"round": r, **seconds} for r, seconds in read_times(directory / TIMES).items() if r <= t]
     write_atomic(directory / TIMES, "".join(to_json(line) + "\n" for line in times).encode())
     store.records = [json.loads(line) for line in kept]
     store._records_hash.update(b"".join(kept))
-    for later in checkpoint.rounds_saved(store.checkpoints):
-        if later > t:
-            checkpoint.path_of(store.checkpoints, later).unlink(missing_ok=True)
 
 
 def _newest_usable(
     store: RunStore, lines: list[bytes], device: torch.device, say: Callable[[str], None]
 ) -> tuple[int, State | None]:
-    """The round and state of the newest checkpoint that can be used; round 0 if there is none."""
+    """The round and state of the newest usable checkpoint; round 0 if there is none. Newer ones are removed."""
     rounds = checkpoint.rounds_saved(store.checkpoints)
     for t in rounds:
         try:
@@ -187,6 +182,7 @@ def _newest_usable(
             return t, checkpoint.load(store.checkpoints, t, store.fingerprint, records_sha256, device)
         except checkpoint.Refused as reason:
             say(f"checkpoint of round {t} refused: {reason}")
+            checkpoint.path_of(store.checkpoints, t).unlink(missing_ok=True)
     if rounds:
         say("no usable checkpoint; starting again from round 1")
     return 0, None
@@ -207,18 +203,19 @@ def _check_same_config(path: Path, config: Config) -> None:
             )
 
 
-def _content(path: Path) -> bytes:
+def content(path: Path) -> bytes:
+    """The content of a file; empty if there is no file."""
     return path.read_bytes() if path.exists() else b""
 
 
-def read_times(path: Path) -> list[dict[str, float]]:
-    """The valid lines of times.jsonl. A killed run may have left an incomplete line or none."""
-    times = []
-    for line in _content(path).splitlines():
+def read_times(path: Path) -> dict[int, dict[str, float]]:
+    """The seconds per phase, by round. A killed run may have left an incomplete line or none."""
+    times = {}
+    for line in content(path).splitlines():
         with contextlib.suppress(ValueError):
             read = json.loads(line)
             if isinstance(read, dict) and "round" in read and all(isinstance(v, int | float) for v in read.values()):
-                times.append(read)
+                times[read.pop("round")] = read
     return times
 
 

@@ -1,38 +1,43 @@
 """The summary of a run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
+
+import numpy as np
 
 LAST = 5
 """The final accuracy is the mean over this number of last tested rounds, because a single round is noisy."""
 
+Record = Mapping[str, Any]
+Records = Sequence[Record]
 
-def summarize(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+
+def summarize(records: Records) -> dict[str, Any]:
     """The totals and final values of a run's records."""
     return {
         "rounds": len(records),
-        "final_accuracy": final(records, "test_accuracy"),
-        "final_loss": final(records, "test_loss"),
-        "mean_filtered": _mean([float(record["num_filtered"]) for record in records]),
-        "evaluations": sum(record["evaluations"] for record in records),
-        "uplink_bytes": sum(record["uplink_bytes"] for record in records),
-        "downlink_bytes": sum(record["downlink_bytes"] for record in records),
+        "final_accuracy": mean(records, itemgetter("test_accuracy"), LAST),
+        "final_loss": mean(records, itemgetter("test_loss"), LAST),
+        "mean_filtered": mean(records, itemgetter("num_filtered")),
+        **{key: sum(record[key] for record in records) for key in ("evaluations", "uplink_bytes", "downlink_bytes")},
         "refused": sum(len(record["refused"]) for record in records),
     }
 
 
-def final(records: Sequence[Mapping[str, Any]], key: str) -> float | None:
-    """The mean over the last tested rounds."""
-    return _mean([record[key] for record in records if record[key] is not None][-LAST:])
+def mean(records: Records, of: Callable[[Record], float | None], last: int = 0) -> float | None:
+    """The mean over the rounds that have the number, or over the last of them; 0 means all."""
+    values = [value for value in map(of, records) if value is not None][-last:]
+    return float(np.mean(values)) if values else None
 
 
-def at_round(records: Sequence[Mapping[str, Any]], t: int) -> float | None:
+def at_round(records: Records, t: int) -> float | None:
     """The test accuracy in round t, or in the last tested round before it."""
     tested = [r["test_accuracy"] for r in records if r["round"] <= t and r["test_accuracy"] is not None]
     return tested[-1] if tested else None
 
 
-def reached(records: Sequence[Mapping[str, Any]], target: float) -> tuple[int, int] | None:
+def reached(records: Records, target: float) -> tuple[int, int] | None:
     """The first round whose test accuracy is at least the target, and the uplink bytes up to that round."""
     sent = 0
     for record in records:
@@ -40,7 +45,3 @@ def reached(records: Sequence[Mapping[str, Any]], target: float) -> tuple[int, i
         if record["test_accuracy"] is not None and record["test_accuracy"] >= target:
             return record["round"], sent
     return None
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None

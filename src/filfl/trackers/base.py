@@ -15,6 +15,9 @@ from filfl.errors import ConfigError
 from filfl.runs.callbacks import Callback, RunStart
 from filfl.runs.files import to_json, write_atomic
 
+NOT_ALLOWED = re.compile(r"[^\w. -]", re.ASCII)
+"""Characters that not every library accepts in the name of a metric."""
+
 
 def metrics_of(record: Mapping[str, Any]) -> dict[str, float]:
     """The metrics of a round, with the same names in every tracker. Metrics without a value are left out."""
@@ -31,7 +34,7 @@ def metrics_of(record: Mapping[str, Any]) -> dict[str, float]:
         "filter/reward_filtered": record["reward_filtered"],
         "uplink_MB": record["uplink_bytes"] / 1e6,
         "downlink_MB": record["downlink_bytes"] / 1e6,
-        **{f"test/{_allowed(name)}": value for name, value in record["metrics"].items()},
+        **{f"test/{NOT_ALLOWED.sub('_', name)}": value for name, value in record["metrics"].items()},
         **{f"seconds/{phase}": value for phase, value in record["seconds"].items()},
     }
     return {name: float(value) for name, value in numbers.items() if value is not None}
@@ -84,7 +87,6 @@ class Tracker(ABC):
         """Open a run in the tracker. With the id of an earlier session, continue that run."""
 
     def directory_of(self, run: RunStart) -> Path:
-        """Directory for the files of this run."""
         directory = run.directory if self.directory is None else Path(self.directory)
         if directory is None:
             raise ConfigError(
@@ -149,8 +151,3 @@ class _Writing:
             self._session = None
             reason = (str(error).splitlines() or [""])[0] or type(error).__name__
             self._run.say(f"{self._tracker.name} failed; the run continues without it: {reason}")
-
-
-def _allowed(name: str) -> str:
-    """A metric's name with only the characters that every library accepts."""
-    return re.sub(r"[^\w. -]", "_", name, flags=re.ASCII)

@@ -46,7 +46,6 @@ def report_data(sections: Sequence[Section], live: bool = False, show: ShowRun =
 
 
 def render(data: dict[str, Any]) -> str:
-    """The page with this data."""
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
     return environment.from_string(_file("page.html")).render(
         title=data["sections"][0]["title"] if len(data["sections"]) == 1 else "filfl report",
@@ -114,11 +113,7 @@ def _curves(section: Section) -> dict[str, list[dict[str, list[float]]]]:
 def _run_facts(run: Run) -> dict[str, Any]:
     """The row of a run in the table of runs: progress, versions, and seconds by phase."""
     versions = run.summary.get("versions") if run.summary else None
-    seconds: dict[str, float] = {}
-    for line in run.times:
-        for phase, value in line.items():
-            if phase != "round":
-                seconds[phase] = seconds.get(phase, 0.0) + value
+    phases = dict.fromkeys(phase for seconds in run.times.values() for phase in seconds)
     return {
         "seed": run.seed,
         "done": len(run.records),
@@ -126,7 +121,7 @@ def _run_facts(run: Run) -> dict[str, Any]:
         "finished": run.finished,
         "place": str(run.directory),
         "versions": {str(k): str(v) for k, v in versions.items()} if isinstance(versions, Mapping) else {},
-        "seconds": {phase: round(value, 3) for phase, value in seconds.items()},
+        "seconds": {phase: round(sum(s.get(phase, 0.0) for s in run.times.values()), 3) for phase in phases},
     }
 
 

@@ -1,10 +1,10 @@
 """The report of runs in progress, served to a browser on this machine only."""
 
-import hashlib
 from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Lock
+from time import time_ns
 from typing import Any
 
 from filfl.errors import RunError
@@ -18,23 +18,23 @@ FIRST_PORT, PORTS = 8000, 20
 
 
 class LiveReport:
-    """The data of a report, recomputed only when a file has changed. `mark` identifies its state."""
+    """The data of a report, computed again only when a file has changed. `mark` identifies its state."""
 
     def __init__(self, directories: Sequence[Path]) -> None:
         self._directories = directories
         self._runs: dict[Path, tuple[tuple[tuple[int, int], ...], Run]] = {}
         self._shown: dict[Path, tuple[Run, int, dict[str, Any]]] = {}
-        self._made: tuple[str, dict[str, Any]] = ("", {})
+        self._sections: list[Section] | None = None
+        self._data: dict[str, Any] = {}
         self._lock = Lock()
 
     def now(self) -> dict[str, Any]:
-        """The current data of the page."""
         with self._lock:
             sections = collect(self._directories, self._read)
-            mark = self._mark(sections)
-            if mark != self._made[0]:
-                self._made = (mark, {**report_data(sections, True, self._show), "mark": mark})
-            return self._made[1]
+            if sections != self._sections:
+                self._data = {**report_data(sections, True, self._show), "mark": f"{time_ns():x}"}
+                self._sections = sections
+            return self._data
 
     def _read(self, directory: Path) -> Run:
         """A run, from memory if its files have not changed. A change while it is read shows in the next signature."""
@@ -49,14 +49,6 @@ class LiveReport:
         if known is None or known[0] is not run or known[1] != most:
             known = self._shown[run.directory] = (run, most, show_run(run, most))
         return known[2]
-
-    def _mark(self, sections: Sequence[Section]) -> str:
-        parts = [
-            (section.title, section.target, section.missing, section.problems, [arm.name for arm in section.arms])
-            for section in sections
-        ]
-        runs = [(str(run.directory), self._runs[run.directory][0]) for section in sections for run in section.started]
-        return hashlib.sha256(repr((parts, runs)).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def open_server(report: LiveReport, port: int | None) -> ThreadingHTTPServer:
