@@ -96,6 +96,7 @@ def test_table_shows_how_many_seeds_reached_the_target() -> None:
 
 def test_measures_use_the_records_that_have_them() -> None:
     filtering = {"reward_all": 7.5, "reward_filtered": 8.0, "reward_optimum": 10.0, "num_available": 8}
+    filtering["honest_gain"] = 0.25
     between = {"reward_all": None, "reward_filtered": None, "num_available": 8}
     metrics = [{"client_accuracy": 0.5, "worst_tenth": 0.1}, {}, {"client_accuracy": 0.7, "worst_tenth": 0.2}]
     plain = records([0.1, None, 0.3], filtered=2)
@@ -107,7 +108,9 @@ def test_measures_use_the_records_that_have_them() -> None:
     found = {name: measure.of(with_more) for name, measure in MEASURES.items()}
     assert found["ratio"] == pytest.approx((0.8 + 0.9) / 2)
     assert found["gap"] == pytest.approx((2 + 1) / 2)
-    assert found["gain"] == pytest.approx((0.5 + 1.5) / 2)
+    assert found["gain-on-v"] == pytest.approx((0.5 + 1.5) / 2)
+    assert found["gain"] == pytest.approx(0.25)
+    assert found["mean-accuracy"] == pytest.approx(0.2)
     assert found["kept"] == pytest.approx(2 / 8)
     assert found["client-accuracy"] == pytest.approx(0.6)
     assert found["worst-tenth"] == pytest.approx(0.15)
@@ -115,7 +118,18 @@ def test_measures_use_the_records_that_have_them() -> None:
     assert found["uplink"] == pytest.approx(3)
     assert found["distance"] is None
     without = {name: measure.of(plain) for name, measure in MEASURES.items()}
-    missing = ("ratio", "gap", "gain", "kept", "client-accuracy", "worst-tenth", "train-loss", "distance", "rate")
+    missing = (
+        "ratio",
+        "gap",
+        "gain",
+        "gain-on-v",
+        "kept",
+        "client-accuracy",
+        "worst-tenth",
+        "train-loss",
+        "distance",
+        "rate",
+    )
     assert {without[name] for name in (*missing, "neighbourhood")} == {None}
 
 

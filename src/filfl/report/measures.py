@@ -42,8 +42,15 @@ def gap_of(record: Record) -> float | None:
     return _difference(record.get("reward_optimum"), record.get("reward_filtered"))
 
 
-def gain_of(record: Record) -> float | None:
-    """delta_t on the filtering set: loss of the mean of all clients that trained, minus loss of the mean of S^f."""
+def honest_gain_of(record: Record) -> float | None:
+    """Loss of the mean of all clients minus loss of S^f, on samples of V that were not used to choose S^f."""
+    gain: float | None = record.get("honest_gain")
+    return gain
+
+
+def gain_on_V_of(record: Record) -> float | None:
+    """delta_t on the filtering set: loss of the mean of all clients that trained, minus loss of the mean of S^f. The
+    set was chosen on the same samples, so it is optimistic."""
     return _difference(record.get("reward_filtered"), record.get("reward_all"))
 
 
@@ -95,7 +102,8 @@ MEASURES = {
     "worst-tenth": Measure("worst\ntenth", _final(lambda r: metric_of(r, "worst_tenth"))),
     "filtered": Measure("|S^f|", _mean(lambda r: float(r["num_filtered"])), "{:.1f}"),
     "kept": Measure("kept", _mean(_kept), "{:.2f}"),
-    "gain": Measure("gain\nin loss", _mean(gain_of), "{:.4f}"),
+    "gain": Measure("gain\nin loss", _mean(honest_gain_of), "{:.4f}"),
+    "gain-on-v": Measure("gain on\nV itself", _mean(gain_on_V_of), "{:.4f}"),
     "ratio": Measure("ratio to\noptimum", _mean(ratio_of), "{:.4f}"),
     "gap": Measure("gap\nin loss", _mean(gap_of), "{:.4f}"),
     "distance": Measure("squared\ndistance", _final(lambda r: metric_of(r, "distance")), "{:.2e}"),

@@ -37,7 +37,7 @@ def draw_comparison(drawn: Drawn, against: Mapping[str, str], title: str, direct
     """One PNG per curve, and comparison.png with the four most important ones, whose path comes first."""
     names = [name for name in CURVES if any(name in series for series in drawn.values())]
     paths = [draw_curves([name], drawn, against, title, directory / f"{name}.png") for name in names]
-    main = [name for name in names if name not in ("train-loss", "gain")][:4]
+    main = [name for name in names if name not in ("train-loss", "gain", "gain-on-v")][:4]
     return [draw_curves(main, drawn, against, title, directory / "comparison.png"), *paths]
 
 

@@ -7,7 +7,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from filfl.report.measures import gain_of, gap_of, metric_of, ratio_of
+from filfl.report.measures import gain_on_V_of, gap_of, honest_gain_of, metric_of, ratio_of
 from filfl.report.statistics import standard_deviation
 from filfl.runs.reader import Run
 from filfl.runs.summary import Record
@@ -50,7 +50,8 @@ CURVES = {
     "noisy": Curve("Bad clients in $S^f$ (% of its clients)", _bad_share, from_zero=True, steps=True),
     "ratio": Curve("Reward of $S^f$ / reward of the best set", lambda record, run: ratio_of(record)),
     "gap": Curve("Loss of $S^f$ - loss of the best set", lambda record, run: gap_of(record), from_zero=True),
-    "gain": Curve("Loss of all clients - loss of $S^f$", lambda record, run: gain_of(record)),
+    "gain": Curve("Gain in loss (cross-fitted)", lambda record, run: honest_gain_of(record)),
+    "gain-on-v": Curve("Gain on V itself", lambda record, run: gain_on_V_of(record)),
     "distance": Curve(
         "Squared distance to the optimum", lambda record, run: metric_of(record, "distance"), logarithmic=True
     ),
