@@ -44,21 +44,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def filfl(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    """Call the command in this process; returns its output after a check of the exit code."""
-    from filfl.cli import main
-
-    monkeypatch.chdir(folder)
-
-    def call(*arguments: str, code: int = 0) -> str:
-        monkeypatch.setattr(sys, "argv", ["filfl", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        shown = "".join(capsys.readouterr())
-        assert (ended.value.code or 0) == code, shown
-        return shown
-
-    return call
+def filfl(folder: Path, cli):
+    """The command in this process, in the folder with tiny.toml."""
+    return cli
 
 
 @pytest.fixture
