@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from filfl.commands.terminal import console
-from filfl.config.config import GENERAL, Root
+from filfl.config.config import GENERAL, Config
 from filfl.config.plugins import KINDS, NO_FILTER, plugin_class
 from filfl.config.reference import NO_FILTERING, Option, options, summary
 from filfl.config.schema import unknown_name
@@ -73,7 +73,7 @@ def _found(name: str) -> list[tuple[str, str, list[Option]]]:
     if name == NO_FILTER:
         found.append((f'filter.name = "{NO_FILTER}"', NO_FILTERING, []))
     if name == "run":
-        found.append(("outside any section", inspect.getdoc(Root) or "", options(Root, "")))
+        found.append(("outside any section", "The keys outside any section.", options(Config, "")))
     if not found:
         known = [*KINDS, *GENERAL, *dict.fromkeys(each for kind in KINDS.values() for each in kind.registry)]
         raise ConfigError(unknown_name("the name", name, known))

@@ -11,7 +11,7 @@ from filfl.aggregation import AGGREGATIONS, Aggregation
 from filfl.algorithms import ALGORITHMS, Algorithm
 from filfl.attacks import ATTACKS, Attack
 from filfl.availability import AVAILABILITIES, Availability
-from filfl.config.schema import Section, allowed, objects_of, options_of, read, show, unknown_name
+from filfl.config.schema import Section, allowed, collecting, objects_of, options_of, read, show, unknown_name
 from filfl.data import DATASETS, Dataset
 from filfl.errors import ConfigError, only_on_flower
 from filfl.filtering import FILTERS, Filter
@@ -34,6 +34,10 @@ class Kind:
     """The name if the config has none."""
     on_flower: tuple[str, ...] = ()
     """Names of plug-ins that only `filfl.flower` can supply."""
+
+    def make(self) -> Any:
+        """The default plug-in."""
+        return self.registry[self.default]()
 
 
 KINDS: dict[str, Kind] = {
@@ -98,34 +102,27 @@ def read_plugin(
     name = given.get("name", KINDS[section].default)
     options = {key: value for key, value in given.items() if key != "name"}
     if before is not None and name == name_of(section, before):
-        cls = type(before)
-        objects = objects_of(before)
+        cls, objects = type(before), objects_of(before)
     else:
         cls, objects = plugin_class(section, name), {}
     foreign = options_of_others(section, name, [key for key in options if key not in options_of(cls)])
-    problems = list(foreign.values())
-    try:
-        plugin = read(
-            cls,
-            {key: value for key, value in options.items() if key not in foreign},
-            section,
-            ["name", *also_known],
-            **objects,
-        )
-    except ConfigError as error:
-        problems = [*error.problems, *problems]
-    if problems:
-        raise ConfigError(problems)
+    problems: list[str] = []
+    with collecting(problems):
+        own = {key: value for key, value in options.items() if key not in foreign}
+        plugin = read(cls, own, section, ["name", *also_known], **objects)
+    if problems or foreign:
+        raise ConfigError([*problems, *foreign.values()])
     return plugin
 
 
 def options_of_others(section: str, name: object, keys: Iterable[str]) -> dict[str, str]:
     """Of these keys those that are options of other plug-ins, each with a message."""
-    messages = {}
-    for key in keys:
-        if owners := [other for other in KINDS[section].registry if key in option_names(section, other)]:
-            messages[key] = f"{section}.{key} is an option of {' and '.join(owners)}, not of {name}; remove it"
-    return messages
+    owners = {key: [other for other in KINDS[section].registry if key in option_names(section, other)] for key in keys}
+    return {
+        key: f"{section}.{key} is an option of {' and '.join(found)}, not of {name}; remove it"
+        for key, found in owners.items()
+        if found
+    }
 
 
 def _imported(section: str, path: str) -> type[Any]:
