@@ -82,12 +82,12 @@ def test_help_does_not_import_torch(environment: dict[str, str]) -> None:
 
 
 def test_list_shows_every_plugin(filfl) -> None:
-    from filfl.config.plugins import KINDS, names
+    from filfl.config.plugins import KINDS
 
     shown = filfl("list")
     assert "filfl[hub]" in shown, "brackets are not markup"
     for section in KINDS:
-        for name in names(section):
+        for name in KINDS[section].registry:
             assert re.search(rf"^ *{re.escape(name)} +\S+", shown, re.MULTILINE), name
 
 

@@ -246,7 +246,7 @@ def test_every_arm_of_every_figure_is_a_valid_config(name: str, scale: str, tmp_
 
 def keys(name: str) -> dict[str, str]:
     experiment = Experiment.load(name)
-    return {arm.name: run_key(experiment.config({}, arm, 0)) for arm in experiment.checked_arms()}
+    return {arm.name: run_key(experiment.config({"seed": 0}, arm)) for arm in experiment.checked_arms()}
 
 
 def test_figures_have_runs_in_common() -> None:

@@ -14,7 +14,7 @@ from filfl.aggregation import Aggregation
 from filfl.algorithms import Algorithm
 from filfl.attacks import Attack
 from filfl.availability import Availability
-from filfl.config.plugins import KINDS, NO_FILTER, check_options, name_of, option_names, options_of_others, read_plugin
+from filfl.config.plugins import KINDS, NoFilter, check_options, name_of, option_names, read_plugin
 from filfl.config.schema import (
     FOLDER_NAME,
     NOT_AN_OPTION,
@@ -28,7 +28,6 @@ from filfl.config.schema import (
     options_of,
     read,
     show,
-    unknown_key,
     write,
 )
 from filfl.config.sections import Checkpoint, Evaluate, Execution, FilterOptions, Training
@@ -275,17 +274,11 @@ def _read_filter(given: Mapping[str, Any], before: Filter | None) -> FilterOptio
     """The section [filter]: general options, and the options of the filter that it names."""
     general = options_of(FilterOptions)
     problems: list[str] = []
-    options, method = FilterOptions(), None
     with collecting(problems):
         options = read(FilterOptions, {key: value for key, value in given.items() if key in general}, "filter")
-    own = {key: value for key, value in given.items() if key not in general}
-    if own.get("name") == NO_FILTER:
-        known = [*general, "name"]
-        keys = {key: unknown_key("filter", key, known) for key in own if key != "name"}
-        problems += (keys | options_of_others("filter", NO_FILTER, keys)).values()
-    else:
-        with collecting(problems):
-            method = read_plugin("filter", own, general, before)
+    with collecting(problems):
+        own = {key: value for key, value in given.items() if key not in general}
+        method = read_plugin("filter", own, general, before)
     if problems:
         raise ConfigError(problems)
-    return replace(options, method=method)
+    return replace(options, method=None if isinstance(method, NoFilter) else method)

@@ -40,23 +40,23 @@ class Kind:
         return self.registry[self.default]()
 
 
+@dataclass(frozen=True, kw_only=True)
+class NoFilter(Section):
+    """No filtering: plain federated learning."""
+
+
+NO_FILTER = "none"
+"""The name of the section [filter] that switches filtering off."""
 KINDS: dict[str, Kind] = {
     "data": Kind(Dataset, DATASETS, "digits"),
     "model": Kind(Model, MODELS, "mlp"),
     "availability": Kind(Availability, AVAILABILITIES, "always", on_flower=("connected",)),
-    "filter": Kind(Filter, {**FILTERS, "own": OwnFilter}, "dgf"),
+    "filter": Kind(Filter, {NO_FILTER: NoFilter, **FILTERS, "own": OwnFilter}, "dgf"),
     "selection": Kind(Selection, SELECTIONS, "random"),
     "algorithm": Kind(Algorithm, ALGORITHMS, "fedavg"),
     "aggregation": Kind(Aggregation, AGGREGATIONS, "mean", on_flower=("flower",)),
     "attack": Kind(Attack, ATTACKS, "none"),
 }
-NO_FILTER = "none"
-"""The name of the section [filter] that switches filtering off."""
-
-
-def names(section: str) -> list[str]:
-    """The names that a section can have in a config file."""
-    return [*([NO_FILTER] if section == "filter" else []), *KINDS[section].registry]
 
 
 def plugin_class(section: str, name: object) -> type[Any]:
@@ -69,7 +69,7 @@ def plugin_class(section: str, name: object) -> type[Any]:
             raise only_on_flower(section, name)
         if ":" in name:
             return _imported(section, name)
-    raise ConfigError(unknown_name(f"{section}.name", name, [*names(section), f"an import path {IMPORT_PATH}"]))
+    raise ConfigError(unknown_name(f"{section}.name", name, [*kind.registry, f"an import path {IMPORT_PATH}"]))
 
 
 def name_of(section: str, plugin: object) -> str:

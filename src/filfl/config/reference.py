@@ -18,12 +18,11 @@ from typing import Any, get_type_hints
 from filfl.config.config import GENERAL, Config
 from filfl.config.experiment import Compare
 from filfl.config.figure import Figure
-from filfl.config.plugins import KINDS, NO_FILTER
+from filfl.config.plugins import KINDS
 from filfl.config.schema import allowed, dotted, options_of, show
 from filfl.config.sections import FilterOptions
 
 WIDTH = 120
-NO_FILTERING = "No filtering: plain federated learning."
 INTRODUCTION = """\
 # Config reference
 
@@ -96,8 +95,6 @@ def render() -> str:
         lines += [f"Default: `{section}.name = {show(kind.default)}`.", ""]
         if common := options(shared, section):
             lines += [f"With every `{section}.name`:", "", *_items(common), ""]
-        if section == "filter":
-            lines += [f'### filter.name = "{NO_FILTER}"', "", NO_FILTERING, ""]
         for name, cls in kind.registry.items():
             lines += [f"### {section}.name = {show(name)}", *_described(cls, section, common), ""]
     for section, cls in GENERAL.items():

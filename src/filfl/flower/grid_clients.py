@@ -23,7 +23,7 @@ from filfl.flower.node_registry import NodeRegistry
 from filfl.flower.records import one, to_arrays, to_gradient
 from filfl.flower.wrapped_strategy import OnlyNodes, WrappedStrategy
 from filfl.logits.messages import LogitReply, LogitRequest
-from filfl.selection.base import AnyIds
+from filfl.selection.base import AnyIds, Queries
 from filfl.weights import Layout, Mismatch, Weights
 
 MAX_GROWTH = 10
@@ -33,50 +33,29 @@ LOSS_NAMES = ("train_loss", "train-loss", "loss")
 """The names that clients use for their train loss."""
 
 
-@dataclass(frozen=True)
-class Deadlines:
-    """How long the server waits, in seconds, and for how many nodes."""
-
-    reply: float
-    """For the replies to one request; later replies are dropped."""
-    nodes: float
-    """For enough nodes to be connected."""
-    min_nodes: int
-    """How many are enough."""
-
-
-@dataclass(frozen=True)
-class Handshake:
-    """What the server asks a node that it sees for the first time."""
-
-    ask: bool
-    """Whether it asks for the partition id and the number of examples."""
-    required: bool
-    """Whether at least one node must reply, because the selection or the judge will send further queries."""
-    by_partition: bool
-    """Whether the partition id is the client's number. In a simulation, node ids differ in every run."""
-
-
-@dataclass(eq=False)
+@dataclass(kw_only=True, eq=False)
 class GridClients:
     """Nodes as clients. An invalid reply affects only its node. Events that concern no single client are notes."""
 
-    grid: Grid
+    messaging: Messaging
     strategy: WrappedStrategy
     layout: Layout
     registry: NodeRegistry
-    deadlines: Deadlines
-    handshake: Handshake
     train_config: ConfigRecord
     max_examples: int
+    min_nodes: int
+    """How many nodes must be connected."""
+    wait: float
+    """For how many seconds the server waits for them."""
+    queries: Queries
+    """Whether the selection or the judge sends queries to clients. "always": at least one node must answer them."""
+    by_partition: bool
+    """Whether the partition id is the client's number. In a simulation, node ids differ in every run."""
     _sent: tuple[Weights, ArrayRecord] | None = field(default=None, init=False)
     _handshake_done: bool = field(default=False, init=False)
 
-    def __post_init__(self) -> None:
-        self._messaging = Messaging(self.grid, self.deadlines.reply)
-
     def take_notes(self) -> list[str]:
-        return self._messaging.take_notes()
+        return self.messaging.take_notes()
 
     def arrays(self, weights: Weights) -> ArrayRecord:
         """Weights as a record, made once for all messages that carry them."""
@@ -94,32 +73,33 @@ class GridClients:
 
     @property
     def num_clients(self) -> int:
-        return len(self.registry)
+        return len(self.registry.by_client)
 
     def connected(self) -> Ids:
         """The clients whose nodes are connected now. Waits for enough of them, up to the deadline."""
-        deadlines, since = self.deadlines, time.monotonic()
-        while len(nodes := {int(node.node_id): node for node in self.grid.get_nodes()}) < deadlines.min_nodes:
-            if time.monotonic() - since >= deadlines.nodes:
+        since = time.monotonic()
+        while len(nodes := {int(node.node_id): node for node in self.messaging.grid.get_nodes()}) < self.min_nodes:
+            if time.monotonic() - since >= self.wait:
                 raise RunError(
-                    f"only {len(nodes)} of the {deadlines.min_nodes} required nodes are connected after "
-                    f"{deadlines.nodes:g} s; start more SuperNodes (in a simulation: --federation-config "
-                    "num-supernodes=N), lower min_nodes, or raise wait"
+                    f"only {len(nodes)} of the {self.min_nodes} required nodes are connected after {self.wait:g} s; "
+                    "start more SuperNodes (in a simulation: --federation-config num-supernodes=N), lower min_nodes, "
+                    "or raise wait"
                 )
-            time.sleep(min(1.0, deadlines.nodes / 10))
-        if new := sorted(node for node in nodes if not self.registry.knows(node)):
+            time.sleep(min(1.0, self.wait / 10))
+        if new := sorted(nodes.keys() - self.registry.by_node.keys()):
             self._register({node: nodes[node].name or f"node-{node}" for node in new}, list(nodes))
-        return np.array(sorted(self.registry.client_of(n) for n in nodes if self.registry.knows(n)), dtype=np.int64)
+        known = self.registry.by_node
+        return np.array(sorted(known[node].client for node in nodes if node in known), dtype=np.int64)
 
     def _register(self, new: dict[int, str], connected: Sequence[int]) -> None:
         """Give client numbers to nodes that were not seen before (node -> its name)."""
-        replies = self._hello(list(new)) if self.handshake.ask else {}
+        replies = self._hello(list(new)) if self.queries != "never" or self.by_partition else {}
         for node, name in new.items():
             partition, num_examples = replies.get(node, (None, 0))
-            if not self.handshake.by_partition or partition is None:
+            if not self.by_partition or partition is None:
                 self.registry.add(node, name, num_examples)
             elif not self.registry.add_as(partition, node, connected, f"partition-{partition}", num_examples):
-                self._messaging.note(f"node {node} is left out: its partition {partition} is taken")
+                self.messaging.note(f"node {node} is left out: its partition {partition} is taken")
         self.registry.save()
 
     def _hello(self, nodes: Sequence[int]) -> dict[int, tuple[int | None, int]]:
@@ -132,10 +112,10 @@ class GridClients:
             return partition if known else None, _num_examples(metrics, "num-examples", MAX_EXAMPLES)
 
         messages = [Message(RecordDict(), node, f"{MessageType.QUERY}.{HELLO}") for node in nodes]
-        replies = self._messaging.request(messages, read)
+        replies = self.messaging.request(messages, read)
         found = {node: reply for node, reply in replies.items() if not isinstance(reply, Failure)}
         self._handshake_done |= bool(found)
-        if self.handshake.required and not self._handshake_done:
+        if self.queries == "always" and not self._handshake_done:
             reasons = {reply.reason for reply in replies.values() if isinstance(reply, Failure)}
             raise RunError(
                 "the selection or the filter sends queries to clients, but no node can answer them "
@@ -156,7 +136,7 @@ class GridClients:
 
         content = RecordDict({"arrays": self.arrays(weights), "config": ConfigRecord({"split": query.split})})
         kind = f"{MessageType.QUERY}.{query_name(query.name)}"
-        return self._request(ids, [Message(content, self.registry.node_of(k), kind) for k in ids], read)
+        return self._request(ids, [Message(content, self.registry.by_client[k].node_id, kind) for k in ids], read)
 
     def train_for_logits(
         self, t: int, ids: Sequence[int], weights: Weights, request: LogitRequest
@@ -166,9 +146,9 @@ class GridClients:
 
         def send(ids: Sequence[int], with_V: frozenset[int]) -> dict[int, LogitReply | Failure]:
             plain = self._train_messages(t, ids, weights)
-            nodes = frozenset(self.registry.node_of(k) for k in with_V)
+            nodes = frozenset(self.registry.by_client[k].node_id for k in with_V)
             # A selected client is asked once more in this round, with the same deadline; then another may be selected.
-            return self._request(ids, logit_requests(plain, request, nodes, t, 3 * self.deadlines.reply), read)
+            return self._request(ids, logit_requests(plain, request, nodes, t, 3 * self.messaging.deadline), read)
 
         replies = send(ids, request.new_recipients.intersection(ids))
         # A node that was restarted has lost V: repeat the request, with V.
@@ -178,10 +158,10 @@ class GridClients:
         return {k: replace(reply, resent=k in lost) for k, reply in replies.items()}
 
     def upload(self, t: int, ids: Sequence[int]) -> dict[int, Update | Failure]:
-        return self._request(ids, [upload_request(self.registry.node_of(k), t) for k in ids], self._update)
+        return self._request(ids, [upload_request(self.registry.by_client[k].node_id, t) for k in ids], self._update)
 
     def num_examples(self, ids: AnyIds) -> NDArray[np.int64]:
-        return np.array([self.registry.examples_of(int(k)) for k in ids], dtype=np.int64)
+        return np.array([self.registry.by_client[int(k)].num_examples for k in ids], dtype=np.int64)
 
     def evaluate(self, t: int, ids: Sequence[int], weights: Weights, config: ConfigRecord) -> list[Message]:
         """The replies of these clients to Flower's own evaluation of the model. Failures are notes."""
@@ -192,17 +172,17 @@ class GridClients:
             return reply
 
         messages = self.strategy.evaluate_messages(t, self.arrays(weights), config, self._only(ids))
-        replies = self._messaging.request(messages, read)
+        replies = self.messaging.request(messages, read)
         for node, reply in replies.items():
             if isinstance(reply, Failure):
-                k = self.registry.client_of(node)
-                self._messaging.note(f"client {k} did not evaluate the model of round {t}: {reply.reason}")
+                k = self.registry.by_node[node].client
+                self.messaging.note(f"client {k} did not evaluate the model of round {t}: {reply.reason}")
         return [reply for reply in replies.values() if not isinstance(reply, Failure)]
 
     # Messages.
 
     def _only(self, ids: Sequence[int]) -> Grid:
-        return cast(Grid, OnlyNodes([self.registry.node_of(k) for k in ids], self.grid))
+        return cast(Grid, OnlyNodes([self.registry.by_client[k].node_id for k in ids], self.messaging.grid))
 
     def _train_messages(self, t: int, ids: Sequence[int], weights: Weights) -> list[Message]:
         return self.strategy.train_messages(t, self.arrays(weights), self.train_config, self._only(ids))
@@ -210,8 +190,8 @@ class GridClients:
     def _request(
         self, ids: Sequence[int], messages: Sequence[Message], read: Callable[[Message], Reply]
     ) -> dict[int, Reply | Failure]:
-        replies = self._messaging.request(messages, read)
-        return {k: replies[self.registry.node_of(k)] for k in ids}
+        replies = self.messaging.request(messages, read)
+        return {k: replies[self.registry.by_client[k].node_id] for k in ids}
 
     def _update(self, reply: Message) -> Update:
         raise_refusal(reply)
@@ -223,10 +203,10 @@ class GridClients:
         """The number of examples and the train loss in a reply."""
         metrics = one(reply.content.metric_records, "metrics")
         n = _num_examples(metrics, self.strategy.weighted_by, self.max_examples)
-        k = self.registry.client_of(reply.metadata.src_node_id)
-        if (first := self.registry.examples_of(k)) and n > MAX_GROWTH * first:
-            raise Mismatch(f"it claims {n:,} examples, but reported {first:,} at first")
-        self.registry.set_examples(k, n)
+        node = self.registry.by_node[reply.metadata.src_node_id]
+        if node.num_examples and n > MAX_GROWTH * node.num_examples:
+            raise Mismatch(f"it claims {n:,} examples, but reported {node.num_examples:,} at first")
+        node.num_examples = node.num_examples or n
         loss = next((metrics[name] for name in LOSS_NAMES if name in metrics), math.nan)
         return n, float(loss) if isinstance(loss, int | float) else math.nan
 

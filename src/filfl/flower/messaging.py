@@ -15,10 +15,10 @@ Reply = TypeVar("Reply")
 
 
 class Messaging:
-    """Sends requests to many nodes at a time, with one deadline. Events that concern no single client are notes."""
+    """Sends requests to many nodes at a time, with one deadline, in seconds. Later replies are dropped."""
 
     def __init__(self, grid: Grid, deadline: float) -> None:
-        self._grid, self._deadline = grid, deadline
+        self.grid, self.deadline = grid, deadline
         self._notes: list[str] = []
 
     def request(self, messages: Sequence[Message], read: Callable[[Message], Reply]) -> dict[int, Reply | Failure]:
@@ -27,8 +27,8 @@ class Messaging:
         read: what is used of a reply. It may raise any exception: an invalid reply affects only the node that sent it.
         """
         for message in messages:
-            message.metadata.ttl = self._deadline  # so that nodes do not work on requests that have expired
-        replies = list(self._grid.send_and_receive(list(messages), timeout=self._deadline)) if messages else []
+            message.metadata.ttl = self.deadline  # so that nodes do not work on requests that have expired
+        replies = list(self.grid.send_and_receive(list(messages), timeout=self.deadline)) if messages else []
         asked = {message.metadata.message_id: message.metadata.dst_node_id for message in messages}
         answers: dict[int, Message] = {}
         for reply in replies:
@@ -42,7 +42,7 @@ class Messaging:
                 self._drop(reply, "the node has replied already")
             else:
                 answers[node] = reply
-        late = Failure(f"no reply within {self._deadline:g} s")
+        late = Failure(f"no reply within {self.deadline:g} s")
         return {node: _read(answers[node], read) if node in answers else late for node in asked.values()}
 
     def note(self, text: str) -> None:

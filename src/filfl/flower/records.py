@@ -45,10 +45,10 @@ def to_weights(arrays: ArrayRecord, layout: Layout) -> Weights:
 def aggregated(arrays: ArrayRecord, layout: Layout) -> Weights:
     """The weights that a Flower strategy returns. Its mean changes the types of integers and float16; restore them."""
     values = arrays.to_torch_state_dict()
-    types = {entry.name: entry.dtype for entry in layout.entries}
-    for name, value in values.items():
-        if name in types and value.dtype != types[name]:
-            values[name] = (value if types[name].is_floating_point else value.round()).to(types[name])
+    for entry in layout.entries:
+        value = values.get(entry.name)
+        if value is not None and value.dtype != entry.dtype:
+            values[entry.name] = (value.round() if entry.integer else value).to(entry.dtype)
     return layout.flatten(values)
 
 

@@ -1,7 +1,6 @@
 """`FilFL`: client filtering around a strategy of Flower. A round is `filfl.core.round`, as in the simulator."""
 
 import hashlib
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -24,7 +23,8 @@ from filfl.errors import ConfigError, PluginError, RunError
 from filfl.filtering import Filter, FilterFunction
 from filfl.filtering.filtering_set import FilteringSet
 from filfl.filtering.judges import JUDGES
-from filfl.flower.grid_clients import Deadlines, GridClients, Handshake
+from filfl.flower.grid_clients import GridClients
+from filfl.flower.messaging import Messaging
 from filfl.flower.node_registry import NODES, NodeRegistry
 from filfl.flower.plugins import ByFunction, ConnectedNodes, Evaluate, StrategyAverage
 from filfl.flower.records import layout_of, to_weights
@@ -89,13 +89,13 @@ class FilFL(Strategy):
                 filter=None if isinstance(filter, str) else filter,
                 selection=None if isinstance(selection, str) else selection,
             )
-        average = StrategyAverage(strategy=self._wrapped.name)
-        self.config = replace(config, availability=ConnectedNodes(), aggregation=average)
+        self._average = StrategyAverage(strategy=self._wrapped.name)
+        self.config = replace(config, availability=ConnectedNodes(), aggregation=self._average)
         self._evaluate = evaluate
         self._check(identity)
         self._out = Path(out) if out else None
-        self._deadlines = Deadlines(reply=math.inf, nodes=wait, min_nodes=min_nodes or config.selection.k)
-        self._max_examples, self._identity, self._callbacks = max_examples, identity, list(callbacks)
+        self._min_nodes, self._wait, self._max_examples = min_nodes or config.selection.k, wait, max_examples
+        self._identity, self._callbacks = identity, list(callbacks)
 
     def _check(self, identity: str) -> None:
         options = self.config.filter
@@ -125,15 +125,25 @@ class FilFL(Strategy):
         began = time.monotonic()
         layout = self._layout(initial_arrays)
         registry = NodeRegistry(self._out / NODES if self._out else None)
-        deadlines, handshake = replace(self._deadlines, reply=float(timeout)), self._handshake(grid)
-        sent = train_config or ConfigRecord()
-        clients = GridClients(grid, self._wrapped, layout, registry, deadlines, handshake, sent, self._max_examples)
-        average = StrategyAverage(strategy=self._wrapped.name, wrapped=self._wrapped, layout=layout, clients=clients)
-        nodes = ConnectedNodes(clients=clients)
+        options = self.config.filter
+        simulated = type(grid).__name__ == "InMemoryGrid"  # the grid of Flower's simulation engine
+        clients = GridClients(
+            messaging=Messaging(grid, float(timeout)),
+            strategy=self._wrapped,
+            layout=layout,
+            registry=registry,
+            train_config=train_config or ConfigRecord(),
+            max_examples=self._max_examples,
+            min_nodes=self._min_nodes,
+            wait=self._wait,
+            queries="always" if options.method and options.data in JUDGES else self.config.selection.queries,
+            by_partition=self._identity == "partition" or (self._identity == "auto" and simulated),
+        )
+        nodes, average = ConnectedNodes(clients=clients), replace(self._average, clients=clients, metrics={})
         config = replace(self.config, rounds=num_rounds, availability=nodes, aggregation=average)
         self._log_start(num_rounds, layout)
         start = State(to_weights(initial_arrays, layout))
-        test = FederatedTest(clients, self._wrapped, config.seed, evaluate_config or ConfigRecord(), evaluate_fn)
+        test = FederatedTest(clients, config.seed, evaluate_config or ConfigRecord(), evaluate_fn)
 
         def follow(record: Mapping[str, Any], state: State) -> None:
             """Log the round and store the registered clients."""
@@ -187,16 +197,6 @@ class FilFL(Strategy):
             raise PluginError(f"initial_arrays do not fit the network of the filtering set: {reason}") from None
         return layout
 
-    def _handshake(self, grid: Grid) -> Handshake:
-        queries = self.config.selection.queries
-        judges = self.config.filter.data in JUDGES and self.config.filter.name != "none"
-        by_partition = self._identity == "partition" or (self._identity == "auto" and is_simulation(grid))
-        return Handshake(
-            ask=queries != "never" or judges or by_partition,
-            required=queries == "always" or judges,
-            by_partition=by_partition,
-        )
-
     def _log_start(self, num_rounds: int, layout: Layout) -> None:
         options, selection = self.config.filter, self.config.selection
         chosen = f"selection {type(selection).__name__} of {selection.k}"
@@ -228,8 +228,3 @@ class FilFL(Strategy):
 
     def summary(self) -> None:
         self._wrapped.strategy.summary()
-
-
-def is_simulation(grid: Grid) -> bool:
-    """Whether this grid belongs to Flower's simulation engine."""
-    return type(grid).__name__ == "InMemoryGrid"

@@ -11,7 +11,6 @@ from flwr.serverapp.strategy import Result
 
 from filfl.core.metering import SCALARS
 from filfl.flower.grid_clients import GridClients
-from filfl.flower.wrapped_strategy import WrappedStrategy
 from filfl.rng import stream
 from filfl.weights import Weights
 
@@ -25,7 +24,6 @@ class FederatedTest:
     """Tests the model by the server's own function, and by the clients where the strategy asks for that."""
 
     clients: GridClients
-    strategy: WrappedStrategy
     seed: int
     config: ConfigRecord
     evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None
@@ -55,7 +53,7 @@ class FederatedTest:
 
     def _by_clients(self, t: int, w: Weights) -> tuple[MetricRecord | None, dict[str, int]]:
         """Flower's evaluation on the data of a random share of the connected clients; and its bytes."""
-        share = self.strategy.fraction_evaluate
+        share = self.clients.strategy.fraction_evaluate
         if not share or not len(connected := self.clients.connected()):
             return None, {}
         number = max(1, int(share * len(connected)))
@@ -63,7 +61,7 @@ class FederatedTest:
         ids = sorted(int(k) for k in drawn)
         replies = self.clients.evaluate(t, ids, w, self.config)
         sent = {"uplink_bytes": SCALARS * len(replies), "downlink_bytes": self.clients.layout.num_bytes * len(ids)}
-        return self.strategy.evaluated(t, replies) if replies else None, sent
+        return self.clients.strategy.evaluated(t, replies) if replies else None, sent
 
 
 def log_round(record: Mapping[str, Any], rounds: int) -> None:
