@@ -86,17 +86,17 @@ class Config:
         if isinstance(source, Config):
             return source
         if isinstance(source, Mapping) and all(isinstance(key, str) for key in source):
-            return cls._read(override({}, source), {})
+            return cls._read(override({}, source))
         if isinstance(source, str | Path):
             from filfl.config.experiment import Experiment
 
-            return cls._read(Experiment.load(source).base, {})
+            return cls._read(Experiment.load(source).base)
         raise ConfigError(f"config must be a Config, a mapping of keys, or a TOML file (got {source!r})")
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> "Config":
         """A config from nested tables. Raises `ConfigError` with all mistakes."""
-        config = cls._read(table, {})
+        config = cls._read(table)
         config.check()
         return config
 
@@ -105,23 +105,18 @@ class Config:
 
         If the plug-in of a section changes, the options that the new one does not have are dropped.
         """
-        touched = {key.partition(".")[0] for key in dotted_keys(changes)}
-        before = {section: getattr(self, section) for section in SECTIONS}
-        config = self._read(override(self.table(), changes), before, touched)
+        config = self._read(override(self.table(), changes), self)
         config.check()
         return config
 
     @classmethod
-    def _read(cls, table: Mapping[str, Any], before: Mapping[str, Any], touched: set[str] | None = None) -> "Config":
-        """Read the touched sections (None: all of them) and take the others from `before`. See `check` for the rest."""
+    def _read(cls, table: Mapping[str, Any], before: "Config | None" = None) -> "Config":
+        """A config before `check`. A plug-in that stays the same keeps the Python objects that it has in `before`."""
         problems: list[str] = []
         sections: dict[str, Any] = {}
         for section in SECTIONS:
-            if touched is not None and section not in touched:
-                sections[section] = before[section]
-                continue
             with collecting(problems):
-                sections[section] = _read_section(section, table.get(section, {}), before.get(section))
+                sections[section] = _read_section(section, table.get(section, {}), getattr(before, section, None))
         with collecting(problems):
             outside = {key: value for key, value in table.items() if key not in SECTIONS}
             config = read(cls, outside, "", also_known=SECTIONS, **sections)

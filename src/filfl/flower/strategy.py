@@ -123,7 +123,12 @@ class FilFL(Strategy):
         """Run `num_rounds` rounds. `timeout`: seconds to wait for the replies to one request; a node that is later
         counts as absent in that round."""
         began = time.monotonic()
-        layout = self._layout(initial_arrays)
+        V = self._evaluate if isinstance(self._evaluate, FilteringSet) else None
+        layout = layout_of(initial_arrays) if V is None else V.layout
+        try:
+            start = State(to_weights(initial_arrays, layout))
+        except Mismatch as reason:
+            raise PluginError(f"initial_arrays do not fit the network of the filtering set: {reason}") from None
         registry = NodeRegistry(self._out / NODES if self._out else None)
         options = self.config.filter
         simulated = type(grid).__name__ == "InMemoryGrid"  # the grid of Flower's simulation engine
@@ -142,7 +147,6 @@ class FilFL(Strategy):
         nodes, average = ConnectedNodes(clients=clients), replace(self._average, clients=clients, metrics={})
         config = replace(self.config, rounds=num_rounds, availability=nodes, aggregation=average)
         self._log_start(num_rounds, layout)
-        start = State(to_weights(initial_arrays, layout))
         test = FederatedTest(clients, config.seed, evaluate_config or ConfigRecord(), evaluate_fn)
 
         def follow(record: Mapping[str, Any], state: State) -> None:
@@ -154,7 +158,6 @@ class FilFL(Strategy):
 
         with ExitStack() as stack:
             store = stack.enter_context(self._store(self._out, config, layout, registry)) if self._out else None
-            V = self._evaluate if isinstance(self._evaluate, FilteringSet) else None
             if V is not None:
                 stack.enter_context(one_thread())  # an evaluation uses one thread, so that its bits are always the same
             judge = ByFunction(self._evaluate, layout) if V is None and self._evaluate else None
@@ -186,16 +189,6 @@ class FilFL(Strategy):
                 self._wrapped.restore(store.resumed.memory.items())
                 log(INFO, "resuming after round %d of the run in %s", len(store.records), out)
             yield store
-
-    def _layout(self, arrays: ArrayRecord) -> Layout:
-        if not isinstance(self._evaluate, FilteringSet):
-            return layout_of(arrays)
-        layout = self._evaluate.layout
-        try:
-            to_weights(arrays, layout)
-        except Mismatch as reason:
-            raise PluginError(f"initial_arrays do not fit the network of the filtering set: {reason}") from None
-        return layout
 
     def _log_start(self, num_rounds: int, layout: Layout) -> None:
         options, selection = self.config.filter, self.config.selection
