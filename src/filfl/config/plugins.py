@@ -100,29 +100,22 @@ def read_plugin(
     before: the plug-in so far. If its name stays, so do the Python objects that it holds.
     """
     name = given.get("name", KINDS[section].default)
-    options = {key: value for key, value in given.items() if key != "name"}
+    own = {key: value for key, value in given.items() if key != "name"}
     if before is not None and name == name_of(section, before):
         cls, objects = type(before), objects_of(before)
     else:
         cls, objects = plugin_class(section, name), {}
-    foreign = options_of_others(section, name, [key for key in options if key not in options_of(cls)])
+    foreign: list[str] = []
+    for key in [key for key in own if key not in options_of(cls)]:
+        if owners := [other for other in KINDS[section].registry if key in option_names(section, other)]:
+            foreign.append(f"{section}.{key} is an option of {' and '.join(owners)}, not of {name}; remove it")
+            del own[key]
     problems: list[str] = []
     with collecting(problems):
-        own = {key: value for key, value in options.items() if key not in foreign}
         plugin = read(cls, own, section, ["name", *also_known], **objects)
     if problems or foreign:
-        raise ConfigError([*problems, *foreign.values()])
+        raise ConfigError(problems + foreign)
     return plugin
-
-
-def options_of_others(section: str, name: object, keys: Iterable[str]) -> dict[str, str]:
-    """Of these keys those that are options of other plug-ins, each with a message."""
-    owners = {key: [other for other in KINDS[section].registry if key in option_names(section, other)] for key in keys}
-    return {
-        key: f"{section}.{key} is an option of {' and '.join(found)}, not of {name}; remove it"
-        for key, found in owners.items()
-        if found
-    }
 
 
 def _imported(section: str, path: str) -> type[Any]:
