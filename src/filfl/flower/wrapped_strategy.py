@@ -2,7 +2,7 @@
 
 import copy
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,9 @@ class WrappedStrategy:
 
     def __init__(self, strategy: Strategy) -> None:
         self.strategy = copy.deepcopy(strategy)
-        self._chain = list(_chain(self.strategy))
+        self._chain = [self.strategy]  # and the strategies that it wraps in turn
+        while (wrapped := getattr(self._chain[-1], "strategy", None)) is not None:
+            self._chain.append(wrapped)
         leaf = self._chain[-1]
         if not isinstance(leaf, FedAvg):
             raise ConfigError(
@@ -78,12 +80,13 @@ class WrappedStrategy:
         for depth, (each, before) in enumerate(zip(self._chain, self._at_start, strict=True)):
             for name, value in vars(each).items():
                 parts = dict(enumerate(value)) if isinstance(value, list) else value
+                is_number = isinstance(value, int | float) and not isinstance(value, bool)
                 if name == DERIVED:
                     continue
                 if isinstance(parts, dict) and all(isinstance(part, np.ndarray) for part in parts.values()):
                     kind = "list" if isinstance(value, list) else "dict"
                     found |= {f"{depth}/{name}/{kind}/{key}": part for key, part in parts.items()}
-                elif isinstance(value, np.ndarray) or (_is_number(value) and value != before.get(name)):
+                elif isinstance(value, np.ndarray) or (is_number and value != before.get(name)):
                     found[f"{depth}/{name}/value/"] = value
         return {key: torch.tensor(np.asarray(value)) for key, value in found.items()}
 
@@ -101,13 +104,6 @@ class WrappedStrategy:
             setattr(self._chain[int(depth)], name, value)
 
 
-def _chain(strategy: Strategy | None) -> Iterator[Strategy]:
-    """A strategy, and those that it wraps in turn."""
-    while strategy is not None:
-        yield strategy
-        strategy = getattr(strategy, "strategy", None)
-
-
 @dataclass(frozen=True)
 class OnlyNodes:
     """A grid that shows only some of its nodes."""
@@ -120,7 +116,3 @@ class OnlyNodes:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.grid, name)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
