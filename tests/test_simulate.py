@@ -15,7 +15,7 @@ from torch import nn
 
 import filfl
 from filfl.config.config import Config
-from filfl.config.plugins import KINDS, names
+from filfl.config.plugins import KINDS
 from filfl.config.schema import options_of
 from filfl.data.partition import PARTITIONS
 from filfl.errors import PluginError
@@ -49,7 +49,7 @@ OWN: dict[str, Any] = {
 
 
 NAMES = [
-    *((section, name) for section in KINDS for name in names(section)),
+    *((section, name) for section in KINDS for name in KINDS[section].registry),
     *(("data.partition", name) for name in PARTITIONS),
     *(("filter.when", name) for name in WHEN),
 ]
