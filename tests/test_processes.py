@@ -9,6 +9,7 @@ import threading
 import time
 import types
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -92,7 +93,7 @@ def opened(
     loss: Loss = cross_entropy,
     training: LocalTraining = PLAIN,
 ) -> Any:
-    return ProcessClients(data, made(make)(), loss, training, made(make), workers)
+    return closing(ProcessClients(data, made(make)(), loss, training, made(make), workers))
 
 
 def federated(x: np.ndarray, sizes: list[int]) -> filfl.FederatedData:

@@ -1,5 +1,6 @@
 """Queries to clients: a new one is a class, which all executors, the meter, the guard and Flower clients handle."""
 
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -58,7 +59,7 @@ def test_every_executor_answers_a_new_query_alike(blobs: filfl.FederatedData) ->
     vectorized = VectorizedClients(blobs, net, cross_entropy, TRAINING, threads=1)
     assert vectorized.query(query, ids, w) == expected
     vectorized.close()
-    with ProcessClients(blobs, net, cross_entropy, TRAINING, build, workers=1) as processes:
+    with closing(ProcessClients(blobs, net, cross_entropy, TRAINING, build, workers=1)) as processes:
         assert processes.query(query, ids, w) == expected
 
 

@@ -1,7 +1,7 @@
 """A whole federated run on one machine: `filfl.simulate`."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from filfl.runs import (
     Callback,
     RunCallback,
     RunStart,
-    RunStore,
     finished,
     open_callbacks,
     open_store,
@@ -84,42 +83,27 @@ def simulate(
         raise ConfigError("resume needs out, the directory of the run to resume")
     config = Config.read(config).with_own(data=data, model=model, filter=filter, selection=selection)
     config.require_objects()
+    directory = Path(out) if out is not None else None
     with one_thread():
         parts = make_parts(config, loss, metrics, say)
-        return _run(parts, Path(out) if out is not None else None, resume, callbacks, say)
-
-
-def _run(
-    parts: Parts,
-    directory: Path | None,
-    resume: bool,
-    callbacks: Sequence[Callback | RunCallback],
-    say: Callable[[str], None],
-) -> Result:
-    config = parts.config
-    if directory and resume and (summary := finished(directory, parts.fingerprint())):
-        return _already_finished(parts, directory, summary, callbacks, say)
-    with _store(parts, directory, resume, say) as store, open_server(parts, say) as server:
-        before = with_seconds(store.records, read_times(store.directory / TIMES)) if store else []
-        start = RunStart(config, directory, before, say)
-        with open_callbacks([_warn_if_all_refused(say), *callbacks], start) as watchers:
-            state, records = run_rounds(
-                server, parts.start, config.rounds, parts.test, config.evaluate.every, watchers, store
-            )
-        summary = store.finish(parts.net.layout.unflatten(state.w)) if store else summarize(records)
-    parts.net.load(state.w)
-    return Result(config, records, summary, parts.net.module, directory)
-
-
-@contextmanager
-def _store(parts: Parts, directory: Path | None, resume: bool, say: Callable[[str], None]) -> Iterator[RunStore | None]:
-    """The run store in a directory; None where nothing is written."""
-    if directory is None:
-        yield None
-        return
-    config, registered = parts.config, ClientTable.of(parts.data, parts.config)
-    with open_store(directory, config, registered, parts.fingerprint(), parts.net.device, resume, say) as store:
-        yield store
+        if directory and resume and (summary := finished(directory, parts.fingerprint())):
+            return _already_finished(parts, directory, summary, callbacks, say)
+        with ExitStack() as opened:
+            store = None
+            if directory:
+                clients = ClientTable.of(parts.data, config)
+                run = (directory, config, clients, parts.fingerprint(), parts.net.device)
+                store = opened.enter_context(open_store(*run, resume, say))
+            server = opened.enter_context(open_server(parts, say))
+            before = with_seconds(store.records, read_times(store.directory / TIMES)) if store else []
+            start = RunStart(config, directory, before, say)
+            with open_callbacks([_warn_if_all_refused(say), *callbacks], start) as watchers:
+                state, records = run_rounds(
+                    server, parts.start, config.rounds, parts.test, config.evaluate.every, watchers, store
+                )
+            summary = store.finish(parts.net.layout.unflatten(state.w)) if store else summarize(records)
+        parts.net.load(state.w)
+        return Result(config, records, summary, parts.net.module, directory)
 
 
 def _already_finished(

@@ -54,7 +54,7 @@ def open_clients(
             clients = opened.enter_context(closing(VectorizedClients(data, net, loss, training, workers)))
         elif mode == "processes":
             try:
-                clients = opened.enter_context(ProcessClients(data, net, loss, training, build, workers))
+                clients = opened.enter_context(closing(ProcessClients(data, net, loss, training, build, workers)))
             except CannotRun as error:
                 reason = str(error)
         if reason and options.mode != "auto":

@@ -5,7 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -21,6 +21,7 @@ BOOT = (
     "import json, sys; setup = json.loads(sys.argv[1]); sys.path[:] = setup['path']; "
     "from filfl.simulation.executors.worker import main; main(setup)"
 )
+OUT_OF_MEMORY = "; -9 often means that the machine ran out of memory"
 GRACE = 5.0
 """Seconds between closing a worker's pipe and killing it."""
 
@@ -54,7 +55,7 @@ class Pool:
             self._start_missing()
             # If one worker can start, all can: the others may become ready later.
             while not any(worker.ready for worker in self._workers):
-                self._receive({}, Counter())
+                self._receive({}, set())
         except BaseException:
             self.close()
             raise
@@ -75,7 +76,7 @@ class Pool:
         """
         waiting = deque(tasks)
         replies: dict[int, Any] = {}
-        deaths: Counter[int] = Counter()
+        deaths: set[int] = set()
         try:
             while len(replies) < len(tasks):
                 self._start_missing()
@@ -104,8 +105,11 @@ class Pool:
             return False
         return True
 
-    def _receive(self, replies: dict[int, Any], deaths: Counter[int]) -> list[int]:
-        """Wait for a message or the end of a worker; returns the clients whose task must be tried again."""
+    def _receive(self, replies: dict[int, Any], deaths: set[int]) -> list[int]:
+        """Wait for a message or the end of a worker; returns the clients whose task must be tried again.
+
+        `deaths` are the clients whose worker died once.
+        """
         again = []
         ready = wait([worker.pipe for worker in self._workers])
         for worker in [w for w in self._workers if w.pipe in ready]:
@@ -113,14 +117,13 @@ class Pool:
                 kind, value = worker.pipe.recv()
             except (EOFError, OSError):
                 code, client = self._end(worker), worker.client
-                if client is None:
-                    if not worker.ready:
-                        self._give_up_one(f"a worker process died while it started ({_describe(code)})")
-                    continue
-                deaths[client] += 1
-                if deaths[client] > 1:
-                    replies[client] = Failure(f"the worker process died twice ({_describe(code)})")
-                else:
+                end = f"exit code {code}" + (OUT_OF_MEMORY if code == -signal.SIGKILL else "")
+                if not worker.ready:
+                    self._give_up_one(f"a worker process died while it started ({end})")
+                elif client in deaths:
+                    replies[client] = Failure(f"the worker process died twice ({end})")
+                elif client is not None:
+                    deaths.add(client)
                     again.append(client)
                 continue
             if kind == "ready":
@@ -130,7 +133,7 @@ class Pool:
                 self._give_up_one(f"a worker process cannot build the model: {value}")
             else:
                 assert worker.client is not None
-                replies[worker.client] = Failure(value) if kind == "failure" else value
+                replies[worker.client] = value
                 worker.client = None
         return again
 
@@ -170,9 +173,3 @@ class Pool:
         self._size -= 1
         if self._size == 0:
             raise CannotRun(reason)
-
-
-def _describe(code: int) -> str:
-    return f"exit code {code}" + (
-        "; -9 often means that the machine ran out of memory" if code == -signal.SIGKILL else ""
-    )

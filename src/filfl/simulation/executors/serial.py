@@ -2,7 +2,8 @@
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from filfl.algorithms.local_sgd import batches, local_sgd
 from filfl.core.clients import Failure, Update
 from filfl.core.queries import Query
 from filfl.core.queries.base import Split
+from filfl.data import FederatedData
 from filfl.evaluation import Loss, Samples
 from filfl.rng import stream, torch_seeded
 from filfl.selection.base import AnyIds
@@ -22,32 +24,22 @@ from filfl.weights import FlatModel, Weights
 Reply = TypeVar("Reply")
 
 
-class Scaled(Protocol):
-    """Data whose bytes become `x * scale + shift`."""
-
-    @property
-    def scale(self) -> object: ...
-    @property
-    def shift(self) -> object: ...
-
-
-class ClientData(Scaled, Protocol):
+@dataclass(frozen=True)
+class ClientData:
     """The part of `FederatedData` that local training needs; worker processes have only this part."""
 
-    @property
-    def x(self) -> object: ...
-    @property
-    def y(self) -> object: ...
-    @property
-    def offsets(self) -> NDArray[np.int64]: ...
-    @property
-    def train_ends(self) -> NDArray[np.int64]: ...
+    x: Tensor
+    y: Tensor
+    scale: Tensor
+    shift: Tensor
+    offsets: NDArray[np.int64]
+    train_ends: NDArray[np.int64]
 
 
 class SerialClients:
     """Simulated clients that share one network. An exception in one client's training affects that client only."""
 
-    def __init__(self, data: ClientData, model: FlatModel, loss: Loss, training: LocalTraining) -> None:
+    def __init__(self, data: FederatedData | ClientData, model: FlatModel, loss: Loss, training: LocalTraining) -> None:
         self._data = data
         self._model = model
         self._loss = loss
@@ -78,24 +70,15 @@ class SerialClients:
         samples = self._part(k, "train")
         seed, options = self._training.seed, self._training.options
         with torch_seeded(stream(seed, t, "dropout", k), self._model.device):
-            train_loss = local_sgd(
-                self._model,
-                weights,
-                samples,
-                self._loss,
-                self._training.algorithm,
-                batches(len(samples), options.batch, options.epochs, options.steps, stream(seed, t, "batches", k)),
-                lr=options.lr_at(t),
-                momentum=options.momentum,
-                weight_decay=options.weight_decay,
-            )
+            steps = batches(len(samples), options.batch, options.epochs, options.steps, stream(seed, t, "batches", k))
+            how = (steps, options.lr_at(t), options.momentum, options.weight_decay)
+            train_loss = local_sgd(self._model, weights, samples, self._loss, self._training.algorithm, *how)
         return Update(self._model.weights(), len(samples), train_loss)
 
     def span(self, k: int, split: Split) -> tuple[int, int]:
         """The range of a client's samples of a split; its training samples where the split is empty."""
-        start, middle, stop = (
-            int(i) for i in (self._data.offsets[k], self._data.train_ends[k], self._data.offsets[k + 1])
-        )
+        start, stop = self._data.offsets[k : k + 2].tolist()
+        middle = int(self._data.train_ends[k])
         return (middle, stop) if split == "validation" and middle < stop else (start, middle)
 
     def _part(self, k: int, split: Split) -> Samples:
@@ -109,7 +92,7 @@ def _attempt(task: str, run: Callable[[int], Reply], k: int) -> Reply | Failure:
         return Failure(f"{task} raised {type(error).__name__}: {error}")
 
 
-def samples_on(model: FlatModel, data: Scaled, x: object, y: object) -> Samples:
+def samples_on(model: FlatModel, data: FederatedData | ClientData, x: object, y: object) -> Samples:
     """Arrays of a federated dataset as samples on the model's device; floating-point inputs in its dtype."""
 
     def tensor(values: object) -> Tensor:

@@ -33,9 +33,8 @@ def why_not_batched(data: FederatedData, model: FlatModel, loss: Loss, training:
     together = VectorizedClients(data, model, loss, short, threads=1)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "error"
-            )  # torch computes an operator without a batched form one by one, with a warning
+            # torch computes an operator without a batched form one by one, with a warning.
+            warnings.simplefilter("error")
             batched = together.train_block(1, ids, start)
     except Exception as error:
         return _reason(error)
@@ -62,7 +61,5 @@ def _agree(one: Update, other: Update, start: Weights) -> bool:
     assert isinstance(one.weights, Weights)
     assert isinstance(other.weights, Weights)
     trained = (other.weights.vector - start.vector).norm()
-    difference = (one.weights.vector - other.weights.vector).norm()
-    return bool(difference <= TOLERANCE * trained) and abs(one.train_loss - other.train_loss) <= TOLERANCE * abs(
-        other.train_loss
-    )
+    same_weights = bool((one.weights.vector - other.weights.vector).norm() <= TOLERANCE * trained)
+    return same_weights and abs(one.train_loss - other.train_loss) <= TOLERANCE * abs(other.train_loss)
