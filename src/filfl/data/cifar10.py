@@ -42,9 +42,7 @@ class Cifar10(Partitioned):
     path: str | None = None
     """cifar-10-batches-py, cifar-10-batches-bin, or an .npz. Unset: the subset in the folder FILFL_DATA."""
     clients: Count = 200
-    """The number of clients."""
     filtering: Share = 0.01
-    """The share of the training images that the server filters with. 0 leaves no filtering set."""
 
     def read(self, seed: int) -> FederatedData:
         source = find_source(self.path, FILE, EXPECTED)

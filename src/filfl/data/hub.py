@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from filfl.config.schema import Count, Share, show
-from filfl.data.base import Dataset
+from filfl.data.base import ByClient
 from filfl.data.federated import FederatedData, floored
 from filfl.data.shakespeare import ALPHABET, WINDOW, encode, warn_unknown
 from filfl.data.sources import draw_clients, not_in_test
@@ -32,7 +32,7 @@ class Table(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hub(Dataset):
+class Hub(ByClient):
     """A dataset of the Hugging Face hub by name, with any partitioner of flwr-datasets: pip install 'filfl[hub]'.
 
     With `by`, every value of that column is a client. Without it, `partitioner` splits the samples into clients.
@@ -60,10 +60,6 @@ class Hub(Dataset):
     """The split with the test set. If it does not exist, the share `test` of every client's samples is the test set."""
     test: Share = 0.1
     """If there is no `test_split`: the share of each client's samples in the test set."""
-    filtering: Share = 0.05
-    """The share of each client's other samples in the server's filtering set; 0 leaves nothing to filter with."""
-    validation: Share = 0.1
-    """The share of each client's samples outside the test set that it validates on; 0 is none."""
 
     def read(self, seed: int) -> FederatedData:
         if not self.dataset:
@@ -90,9 +86,7 @@ class Hub(Dataset):
         if test is not None or x.dtype == np.int8:
             own = not_in_test(x, tested[0], self.dataset)
             x, y, owners = x[own], y[own], owners[own]
-        data = FederatedData.from_arrays(
-            x, y, owners, test=tested, filtering=self.filtering, validation=self.validation, seed=seed
-        )
+        data = self.hold_out(x, y, owners, tested, seed)
         return replace(data, classes=classes) if classes else data
 
     def _load(self, seed: int) -> tuple[list[Table], Table | None]:

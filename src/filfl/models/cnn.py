@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from filfl.config.schema import Count
-from filfl.models.base import Model
-from filfl.models.images import image_shape
+from filfl.models.base import Model, image_shape
 
 
 @dataclass(frozen=True, kw_only=True)
