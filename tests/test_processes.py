@@ -392,7 +392,7 @@ def test_shared_segments_have_the_given_layout_and_know_if_they_are_in_use() -> 
     specs = [([3, 5], "uint8"), ([0], "int64"), ([], "float64"), ([2, 2], "bfloat16")]
     segment = Segment.make(specs)
     assert not segment.lent
-    tensors = segment.tensors(specs)
+    tensors = segment.tensors()
     assert [(list(t.shape), t.dtype) for t in tensors] == [
         ([3, 5], torch.uint8),
         ([0], torch.int64),
@@ -402,7 +402,7 @@ def test_shared_segments_have_the_given_layout_and_know_if_they_are_in_use() -> 
     for i, tensor in enumerate(tensors):
         assert tensor.numel() == 0 or tensor.data_ptr() % 64 == 0
         tensor.fill_(i + 1)
-    again = Segment(os.dup(segment.fd), segment.nbytes).tensors(specs)
+    again = Segment(os.dup(segment.fd), specs).tensors()
     assert [t.double().sum().item() for t in again] == [15.0, 0.0, 3.0, 16.0], "a second mapping has the same values"
     part = tensors[0][1:, 2]
     del tensors, tensor

@@ -76,13 +76,10 @@ def choose(
     agree bit for bit.
     """
     on_cpu = net.device.type == "cpu"
-    small = net.layout.num_trained <= SMALL and not (on_cpu and slow_in_batches(net.module))
+    # A CPU computes convolutions more slowly in groups than one by one.
+    slow = on_cpu and any(isinstance(part, nn.modules.conv._ConvNd) for part in net.module.modules())
+    small = net.layout.num_trained <= SMALL and not slow
     if small and why_not_batched(data, net, loss, training) is None:
         return "vectorized"
     long = config.rounds * config.selection.k >= LONG
     return "processes" if on_cpu and long and workers > 1 else "serial"
-
-
-def slow_in_batches(module: nn.Module) -> bool:
-    """Whether it has convolutions, which a CPU computes more slowly in groups than one by one."""
-    return any(isinstance(part, nn.modules.conv._ConvNd) for part in module.modules())

@@ -14,7 +14,7 @@ from typing import Any
 
 from filfl.core.clients import Failure
 from filfl.errors import RunError
-from filfl.simulation.executors.shared import Segment, Spec
+from filfl.simulation.executors.shared import Segment
 
 # Not multiprocessing's spawn, which imports the user's script again.
 BOOT = (
@@ -67,9 +67,7 @@ class Pool:
         while self._workers:
             self._end(self._workers[-1], grace=0.0)
 
-    def request(
-        self, tasks: Mapping[int, Sequence[Any]], stack: tuple[Segment, Sequence[Spec]] | None
-    ) -> dict[int, Any]:
+    def request(self, tasks: Mapping[int, Sequence[Any]], stack: Segment | None = None) -> dict[int, Any]:
         """Every client's reply, or its `Failure`. Tasks are given in their order to the workers that are free.
 
         A task whose worker dies is tried once more. Results that are not plain values are written to `stack`.
@@ -91,14 +89,13 @@ class Pool:
                 self._end(worker, grace=0.0)
         return replies
 
-    def _send(self, worker: Worker, task: Sequence[Any], stack: tuple[Segment, Sequence[Spec]] | None) -> bool:
+    def _send(self, worker: Worker, task: Sequence[Any], stack: Segment | None) -> bool:
         """Whether the task reached the worker, which may have died while it was idle."""
         try:
-            if stack is not None and worker.stack is not stack[0]:
-                segment, specs = stack
-                worker.pipe.send(("stack", segment.nbytes, specs))
-                send_handle(worker.pipe, segment.fd, worker.process.pid)
-                worker.stack = segment
+            if stack is not None and worker.stack is not stack:
+                worker.pipe.send(("stack", stack.specs))
+                send_handle(worker.pipe, stack.fd, worker.process.pid)
+                worker.stack = stack
             worker.pipe.send(tuple(task))
         except ConnectionError:
             self._end(worker)

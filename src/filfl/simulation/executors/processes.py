@@ -13,7 +13,6 @@ from typing import Any
 import cloudpickle
 import numpy as np
 import torch
-from torch import Tensor
 
 from filfl.core.clients import Failure, Update
 from filfl.core.queries import Query
@@ -21,7 +20,7 @@ from filfl.data import FederatedData
 from filfl.evaluation import ALIGNED, Loss
 from filfl.simulation.executors.pool import CannotRun, Pool
 from filfl.simulation.executors.serial import SerialClients
-from filfl.simulation.executors.shared import Segment, Spec, spec_of
+from filfl.simulation.executors.shared import Segment, Spec
 from filfl.simulation.executors.worker import torch_settings
 from filfl.simulation.local_training import LocalTraining
 from filfl.simulation.wrappers.forwarding import Forwarding
@@ -59,19 +58,14 @@ class ProcessClients(Forwarding):
         samples, cuts = serial.samples, [torch.from_numpy(cut) for cut in (data.offsets, data.train_ends)]
         world = [pickled, samples.x, samples.y, samples.scale, samples.shift, *cuts]
         empty = net.layout.empty()
-        weights_specs = [spec_of(empty.vector), spec_of(empty.integers)]
         try:
-            self._world, world_specs = _shared(world)
-            self._weights = Segment.make(weights_specs)
-            self._w_t = Weights(*self._weights.tensors(weights_specs))
-            setup = {
-                "world": (self._world.fd, self._world.nbytes),
-                "world_specs": world_specs,
-                "weights": (self._weights.fd, self._weights.nbytes),
-                "weights_specs": weights_specs,
-                "settings": torch_settings(),
-            }
-            self._pool = Pool(min(workers, data.num_clients), setup, (self._world.fd, self._weights.fd))
+            # Kept: a worker that dies is replaced.
+            self._shared = {"world": Segment.copy(world), "weights": Segment.copy([empty.vector, empty.integers])}
+            self._w_t = Weights(*self._shared["weights"].tensors())
+            segments = {name: (segment.fd, segment.specs) for name, segment in self._shared.items()}
+            setup = {**segments, "settings": torch_settings()}
+            descriptors = [segment.fd for segment in self._shared.values()]
+            self._pool = Pool(min(workers, data.num_clients), setup, descriptors)
         except OSError as error:
             raise CannotRun(f"worker processes cannot be started: {error.strerror}") from None
         self._stack: Segment | None = None
@@ -87,7 +81,7 @@ class ProcessClients(Forwarding):
     def query(self, query: Query, ids: Sequence[int], weights: Weights) -> dict[int, Any]:
         if not query.is_vector:
             self._share(weights)
-            replies = self._pool.request({k: ("query", query, k, 0) for k in self._largest_first(ids)}, None)
+            replies = self._pool.request({k: ("query", query, k, 0) for k in self._largest_first(ids)})
             return {k: replies[k] for k in ids}
         replies, rows = self._request_rows(ids, weights, ("query", query))
         trained = self._layout.num_trained
@@ -99,14 +93,11 @@ class ProcessClients(Forwarding):
         """Run tasks whose result is a vector: the replies in the order of the ids, and each client's row."""
         self._share(weights)
         places = {k: row for row, k in enumerate(dict.fromkeys(ids))}
-        segment, specs = self._stack_for(len(places))
-        tasks = {k: (*task, k, places[k]) for k in self._largest_first(ids)}
-        replies = self._pool.request(tasks, (segment, specs))
-        vectors, integers = segment.tensors(specs)
-        floats = self._layout.num_floats
-        return {k: replies[k] for k in places}, {
-            k: Weights(vectors[i, :floats], integers[i]) for k, i in places.items()
-        }
+        stack = self._stack_for(len(places))
+        replies = self._pool.request({k: (*task, k, places[k]) for k in self._largest_first(ids)}, stack)
+        vectors, integers = stack.tensors()
+        vectors = vectors[:, : self._layout.num_floats]
+        return {k: replies[k] for k in places}, {k: Weights(vectors[i], integers[i]) for k, i in places.items()}
 
     def _share(self, weights: Weights) -> None:
         self._w_t.vector.copy_(weights.vector)
@@ -118,24 +109,13 @@ class ProcessClients(Forwarding):
         largest_first: list[int] = cohort[np.argsort(-self.num_examples(cohort), kind="stable")].tolist()
         return largest_first
 
-    def _stack_for(self, rows: int) -> tuple[Segment, Sequence[Spec]]:
+    def _stack_for(self, rows: int) -> Segment:
         """Memory for this many results: that of the last call, unless it is too small or still in use."""
         if self._stack is None or self._stack.lent or rows > self._rows:
             self._stack, self._rows = None, rows
-            self._stack = Segment.make(self._stack_specs(rows))
-        return self._stack, self._stack_specs(self._rows)
-
-    def _stack_specs(self, rows: int) -> list[Spec]:
-        layout = self._layout
-        step = ALIGNED // layout.dtype.itemsize
-        width = -(-layout.num_floats // step) * step
-        return [([rows, width], str(layout.dtype).removeprefix("torch.")), ([rows, layout.num_integers], "int64")]
-
-
-def _shared(tensors: Sequence[Tensor]) -> tuple[Segment, list[Spec]]:
-    """A copy of tensors in shared memory."""
-    specs = [spec_of(tensor) for tensor in tensors]
-    segment = Segment.make(specs)
-    for copy, tensor in zip(segment.tensors(specs), tensors, strict=True):
-        copy.copy_(tensor)
-    return segment, specs
+            layout = self._layout
+            step = ALIGNED // layout.dtype.itemsize
+            width = -(-layout.num_floats // step) * step
+            floats: Spec = ([rows, width], str(layout.dtype).removeprefix("torch."))
+            self._stack = Segment.make([floats, ([rows, layout.num_integers], "int64")])
+        return self._stack

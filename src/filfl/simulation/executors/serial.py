@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -51,16 +52,13 @@ class SerialClients:
         return len(self._data.train_ends)
 
     def train(self, t: int, ids: Sequence[int], weights: Weights) -> dict[int, Update | Failure]:
-        def train(k: int) -> Update:
-            return self._train(t, k, weights)
-
-        return {k: _attempt("training", train, k) for k in ids}
+        return {k: _attempt("training", partial(self._train, t, k, weights)) for k in ids}
 
     def query(self, query: Query, ids: Sequence[int], weights: Weights) -> dict[int, Any]:
         def answer(k: int) -> Any:
             return query.answer(self._model, weights, self._part(k, query.split), self._loss)
 
-        return {k: _attempt(f"computing the {query.name}", answer, k) for k in ids}
+        return {k: _attempt(f"computing the {query.name}", partial(answer, k)) for k in ids}
 
     def num_examples(self, ids: AnyIds) -> NDArray[np.int64]:
         of = np.asarray(ids, dtype=np.int64)
@@ -85,9 +83,9 @@ class SerialClients:
         return self.samples.part(*self.span(k, split))
 
 
-def _attempt(task: str, run: Callable[[int], Reply], k: int) -> Reply | Failure:
+def _attempt(task: str, run: Callable[[], Reply]) -> Reply | Failure:
     try:
-        return run(k)
+        return run()
     except Exception as error:
         return Failure(f"{task} raised {type(error).__name__}: {error}")
 

@@ -67,7 +67,7 @@ def _serve(pipe: Connection, setup: Mapping[str, Any]) -> None:
     while True:
         name, *arguments = pipe.recv()
         if name == "stack":
-            tasks.use_stack(Segment(recv_handle(pipe), arguments[0]), arguments[1])
+            tasks.stack = Segment(recv_handle(pipe), *arguments).tensors()
         else:
             pipe.send(("reply", getattr(tasks, name)(*arguments)))
 
@@ -89,17 +89,14 @@ class _Tasks:
     row of the stack."""
 
     def __init__(self, setup: Mapping[str, Any]) -> None:
-        pickled, x, y, scale, shift, offsets, train_ends = Segment(*setup["world"]).tensors(setup["world_specs"])
+        pickled, x, y, scale, shift, offsets, train_ends = Segment(*setup["world"]).tensors()
         # Code, not weights: the user's own model and loss, by value, from the process that started this one.
         build, loss, training = pickle.loads(pickled.numpy().tobytes())
-        self._w_t = Weights(*Segment(*setup["weights"]).tensors(setup["weights_specs"]))
+        self._w_t = Weights(*Segment(*setup["weights"]).tensors())
         data = ClientData(x, y, scale, shift, offsets.numpy(), train_ends.numpy())
         self._clients = SerialClients(data, build(), loss, training)
-        self._stack: list[Tensor] = []
-
-    def use_stack(self, segment: Segment, specs: Any) -> None:
-        """Write results to this memory from now on."""
-        self._stack = segment.tensors(specs)
+        self.stack: list[Tensor] = []
+        """The memory that results are written to."""
 
     def train(self, t: int, k: int, row: int) -> tuple[int, float] | Failure:
         reply = self._clients.train(t, [k], self._w_t)[k]
@@ -107,7 +104,7 @@ class _Tasks:
             return reply
         weights = reply.weights
         assert isinstance(weights, Weights)
-        vectors, integers = self._stack
+        vectors, integers = self.stack
         vectors[row, : len(weights.vector)] = weights.vector
         integers[row] = weights.integers
         return reply.num_examples, reply.train_loss
@@ -116,5 +113,5 @@ class _Tasks:
         reply = self._clients.query(query, [k], self._w_t)[k]
         if isinstance(reply, Failure) or not query.is_vector:
             return reply
-        self._stack[0][row, : len(reply)] = reply
+        self.stack[0][row, : len(reply)] = reply
         return None
