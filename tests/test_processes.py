@@ -29,10 +29,9 @@ from filfl.evaluation import Loss, cross_entropy
 from filfl.simulation.build import network
 from filfl.simulation.executors.pool import CannotRun
 from filfl.simulation.executors.processes import ProcessClients
-from filfl.simulation.executors.serial import SerialClients
+from filfl.simulation.executors.serial import LocalTraining, SerialClients
 from filfl.simulation.executors.shared import Segment
 from filfl.simulation.executors.worker import apply_torch_settings, torch_settings
-from filfl.simulation.local_training import LocalTraining
 from filfl.system import one_thread
 from filfl.weights import FlatModel, Weights
 

@@ -18,9 +18,8 @@ from filfl.core.queries import QUERIES, GradientQuery, LossQuery, Query
 from filfl.evaluation import Loss, Samples, cross_entropy, outputs
 from filfl.simulation.build import network
 from filfl.simulation.executors.processes import ProcessClients
-from filfl.simulation.executors.serial import SerialClients
+from filfl.simulation.executors.serial import LocalTraining, SerialClients
 from filfl.simulation.executors.vectorized import VectorizedClients
-from filfl.simulation.local_training import LocalTraining
 from filfl.system import Stopwatch
 from filfl.weights import FlatModel, Layout, Mismatch, Weights
 

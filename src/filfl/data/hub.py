@@ -162,11 +162,9 @@ def _inputs(tables: Sequence[Table], column: str) -> NDArray[Any]:
     if not values:
         raise DataError(f"column {column} is empty")
     if isinstance(values[0], str):
-        for i, text in enumerate(values):
-            if len(text) != WINDOW:
-                raise DataError(
-                    f"column {column}: strings must have {WINDOW} characters (got {len(text)} in sample {i})"
-                )
+        if wrong := [i for i, text in enumerate(values) if len(text) != WINDOW]:
+            got = f"{len(values[wrong[0]])} in sample {wrong[0]}"
+            raise DataError(f"column {column}: strings must have {WINDOW} characters (got {got})")
         return _encoded(values, column).reshape(-1, WINDOW)
     try:
         stacked = np.stack([np.asarray(value) for value in values])

@@ -233,8 +233,7 @@ def sliding_windows(codes: NDArray[np.int8]) -> Rows:
 
 def disjoint_windows(codes: NDArray[np.int8]) -> Rows:
     """The windows of a text that do not overlap: each starts after the label of the previous one."""
-    count = len(codes) // (WINDOW + 1)
-    return codes[: count * (WINDOW + 1)].reshape(count, WINDOW + 1)
+    return codes[: len(codes) // (WINDOW + 1) * (WINDOW + 1)].reshape(-1, WINDOW + 1)
 
 
 def read_text(path: Path, key: str) -> tuple[Rows, Rows]:

@@ -11,7 +11,7 @@ from torch.func import functional_call, grad_and_value, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from filfl.evaluation import Loss, Samples
-from filfl.simulation.local_training import LocalTraining
+from filfl.simulation.executors.serial import LocalTraining
 from filfl.weights import FlatModel
 
 TRACE_AFTER = 16

@@ -81,7 +81,10 @@ class Pool:
                 for worker in [w for w in self._workers if w.ready and w.client is None]:
                     if waiting:
                         worker.client = waiting.popleft()
-                        if not self._send(worker, tasks[worker.client], stack):
+                        try:
+                            self._send(worker, tasks[worker.client], stack)
+                        except ConnectionError:  # it died while it was idle
+                            self._end(worker)
                             waiting.appendleft(worker.client)
                 waiting.extendleft(self._receive(replies, deaths))
         finally:
@@ -89,18 +92,12 @@ class Pool:
                 self._end(worker, grace=0.0)
         return replies
 
-    def _send(self, worker: Worker, task: Sequence[Any], stack: Segment | None) -> bool:
-        """Whether the task reached the worker, which may have died while it was idle."""
-        try:
-            if stack is not None and worker.stack is not stack:
-                worker.pipe.send(("stack", stack.specs))
-                send_handle(worker.pipe, stack.fd, worker.process.pid)
-                worker.stack = stack
-            worker.pipe.send(tuple(task))
-        except ConnectionError:
-            self._end(worker)
-            return False
-        return True
+    def _send(self, worker: Worker, task: Sequence[Any], stack: Segment | None) -> None:
+        if stack is not None and worker.stack is not stack:
+            worker.pipe.send(("stack", stack.specs))
+            send_handle(worker.pipe, stack.fd, worker.process.pid)
+            worker.stack = stack
+        worker.pipe.send(tuple(task))
 
     def _receive(self, replies: dict[int, Any], deaths: set[int]) -> list[int]:
         """Wait for a message or the end of a worker; returns the clients whose task must be tried again.

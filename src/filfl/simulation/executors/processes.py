@@ -19,10 +19,9 @@ from filfl.core.queries import Query
 from filfl.data import FederatedData
 from filfl.evaluation import ALIGNED, Loss
 from filfl.simulation.executors.pool import CannotRun, Pool
-from filfl.simulation.executors.serial import SerialClients
+from filfl.simulation.executors.serial import LocalTraining, SerialClients
 from filfl.simulation.executors.shared import Segment, Spec
 from filfl.simulation.executors.worker import torch_settings
-from filfl.simulation.local_training import LocalTraining
 from filfl.simulation.wrappers.forwarding import Forwarding
 from filfl.weights import FlatModel, Weights
 

@@ -11,7 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from filfl.algorithms import Algorithm
 from filfl.algorithms.local_sgd import batches, local_sgd
+from filfl.config.sections import Training
 from filfl.core.clients import Failure, Update
 from filfl.core.queries import Query
 from filfl.core.queries.base import Split
@@ -19,10 +21,18 @@ from filfl.data import FederatedData
 from filfl.evaluation import Loss, Samples
 from filfl.rng import stream, torch_seeded
 from filfl.selection.base import AnyIds
-from filfl.simulation.local_training import LocalTraining
 from filfl.weights import FlatModel, Weights
 
 Reply = TypeVar("Reply")
+
+
+@dataclass(frozen=True)
+class LocalTraining:
+    """The local training of every client and round: SGD with these options; `seed` addresses its random draws."""
+
+    seed: int
+    algorithm: Algorithm
+    options: Training
 
 
 @dataclass(frozen=True)
@@ -56,7 +66,8 @@ class SerialClients:
 
     def query(self, query: Query, ids: Sequence[int], weights: Weights) -> dict[int, Any]:
         def answer(k: int) -> Any:
-            return query.answer(self._model, weights, self._part(k, query.split), self._loss)
+            samples = self.samples.part(*self.span(k, query.split))
+            return query.answer(self._model, weights, samples, self._loss)
 
         return {k: _attempt(f"computing the {query.name}", partial(answer, k)) for k in ids}
 
@@ -65,7 +76,7 @@ class SerialClients:
         return np.asarray(self._data.train_ends[of] - self._data.offsets[of])
 
     def _train(self, t: int, k: int, weights: Weights) -> Update:
-        samples = self._part(k, "train")
+        samples = self.samples.part(*self.span(k, "train"))
         seed, options = self._training.seed, self._training.options
         with torch_seeded(stream(seed, t, "dropout", k), self._model.device):
             steps = batches(len(samples), options.batch, options.epochs, options.steps, stream(seed, t, "batches", k))
@@ -78,9 +89,6 @@ class SerialClients:
         start, stop = self._data.offsets[k : k + 2].tolist()
         middle = int(self._data.train_ends[k])
         return (middle, stop) if split == "validation" and middle < stop else (start, middle)
-
-    def _part(self, k: int, split: Split) -> Samples:
-        return self.samples.part(*self.span(k, split))
 
 
 def _attempt(task: str, run: Callable[[], Reply]) -> Reply | Failure:

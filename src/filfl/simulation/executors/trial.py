@@ -10,9 +10,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from filfl.core.clients import Update
 from filfl.data import FederatedData
 from filfl.evaluation import Loss
-from filfl.simulation.executors.serial import SerialClients
+from filfl.simulation.executors.serial import LocalTraining, SerialClients
 from filfl.simulation.executors.vectorized import VectorizedClients
-from filfl.simulation.local_training import LocalTraining
 from filfl.weights import FlatModel, Weights
 
 TOLERANCE = 1e-2

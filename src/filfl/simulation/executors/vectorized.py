@@ -22,8 +22,7 @@ from filfl.data import FederatedData
 from filfl.evaluation import CHUNK, Loss
 from filfl.rng import stream
 from filfl.simulation.executors.batched import BatchedModel
-from filfl.simulation.executors.serial import SerialClients
-from filfl.simulation.local_training import LocalTraining
+from filfl.simulation.executors.serial import LocalTraining, SerialClients
 from filfl.simulation.wrappers.forwarding import Forwarding
 from filfl.weights import FlatModel, Weights
 
