@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from filfl.config.schema import Count, Share, show
 from filfl.data.base import ByClient
 from filfl.data.federated import FederatedData, floored
-from filfl.data.shakespeare import ALPHABET, WINDOW, encode, warn_unknown
+from filfl.data.shakespeare import ALPHABET, WINDOW, encode_or_warn
 from filfl.data.sources import draw_clients, not_in_test
 from filfl.errors import ConfigError, DataError
 
@@ -146,12 +146,13 @@ def _arguments(pairs: Sequence[str]) -> dict[str, Any]:
 
 def _find_column(option: str, given: str | None, usual: Sequence[str], columns: Sequence[str]) -> str:
     """The column named by an option, or the first of the usual ones that exists."""
+    known = ", ".join(columns)
     if given is not None and given not in columns:
-        raise ConfigError(f"data.{option} must be one of {', '.join(columns)} (got {given})")
+        raise ConfigError(f"data.{option} must be one of {known} (got {given})")
     found = given or next((name for name in usual if name in columns), None)
     if found is None:
         raise ConfigError(
-            f"data.{option} is not set and no column is named {', '.join(usual)}; set it to one of {', '.join(columns)}"
+            f"data.{option} is not set and no column is named {', '.join(usual)}; set it to one of {known}"
         )
     return found
 
@@ -165,7 +166,7 @@ def _inputs(tables: Sequence[Table], column: str) -> NDArray[Any]:
         if wrong := [i for i, text in enumerate(values) if len(text) != WINDOW]:
             got = f"{len(values[wrong[0]])} in sample {wrong[0]}"
             raise DataError(f"column {column}: strings must have {WINDOW} characters (got {got})")
-        return _encoded(values, column).reshape(-1, WINDOW)
+        return encode_or_warn("".join(values), f"column {column}").reshape(-1, WINDOW)
     try:
         stacked = np.stack([np.asarray(value) for value in values])
     except ValueError:
@@ -188,14 +189,8 @@ def _targets(tables: Sequence[Table], column: str) -> tuple[NDArray[Any], int]:
     if not all(isinstance(value, str) for value in values):
         return np.asarray(values), 0
     if all(len(value) == 1 for value in values):
-        return _encoded(values, column), len(ALPHABET)
+        return encode_or_warn("".join(values), f"column {column}"), len(ALPHABET)
     return np.unique(values, return_inverse=True)[1], 0
-
-
-def _encoded(texts: Sequence[str], column: str) -> NDArray[np.int8]:
-    codes, unknown = encode("".join(texts))
-    warn_unknown(f"column {column}", unknown)
-    return codes
 
 
 def _owners(tables: Sequence[Table], by: str | None) -> NDArray[Any]:

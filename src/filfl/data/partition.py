@@ -47,10 +47,7 @@ def shards(labels: Indices, clients: int, min_size: int, rng: np.random.Generato
     assignment = rng.permutation(len(pieces)).reshape(clients, shards_each)
     parts = [np.concatenate([pieces[i] for i in mine]) for mine in assignment]
     if min(map(len, parts)) < min_size:
-        raise DataError(
-            f"data.min_size = {min_size} is more than the data.shards = {shards_each} shards of a client have; "
-            "lower one of them"
-        )
+        raise DataError(f"data.min_size = {min_size} is more than data.shards = {shards_each} shards have; lower one")
     return parts
 
 

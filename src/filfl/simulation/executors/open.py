@@ -14,8 +14,7 @@ from filfl.evaluation import Loss
 from filfl.simulation.executors.pool import CannotRun
 from filfl.simulation.executors.processes import ProcessClients
 from filfl.simulation.executors.serial import LocalTraining, SerialClients
-from filfl.simulation.executors.trial import why_not_batched
-from filfl.simulation.executors.vectorized import VectorizedClients
+from filfl.simulation.executors.vectorized import VectorizedClients, why_not_batched
 from filfl.simulation.wrappers.attack import AttackingClients
 from filfl.simulation.wrappers.spill import SpillingClients
 from filfl.system import keep_freed_memory

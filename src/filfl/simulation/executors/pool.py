@@ -133,24 +133,19 @@ class Pool:
 
     def _start_missing(self) -> None:
         while len(self._workers) < self._size:
-            self._workers.append(self._start())
-
-    def _start(self) -> Worker:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            pipe = Connection(ours.detach())
-            setup = {**self._setup, "path": [p for p in sys.path if isinstance(p, str)], "pipe": theirs.fileno()}
-            # Workers start with Ctrl-C blocked, so that it cannot interrupt them with a traceback.
-            before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-            try:
-                process = subprocess.Popen(
-                    [sys.executable, "-P", "-c", BOOT, json.dumps(setup)],
-                    stdin=subprocess.DEVNULL,
-                    pass_fds=[*self._descriptors, theirs.fileno()],
-                )
-            finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        return Worker(process, pipe)
+            ours, theirs = socket.socketpair()
+            with theirs:
+                pipe, fd = Connection(ours.detach()), theirs.fileno()
+                setup = {**self._setup, "path": [p for p in sys.path if isinstance(p, str)], "pipe": fd}
+                command = [sys.executable, "-P", "-c", BOOT, json.dumps(setup)]
+                # Workers start with Ctrl-C blocked, so that it cannot interrupt them with a traceback.
+                before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+                try:
+                    given = [*self._descriptors, fd]
+                    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=given)
+                finally:
+                    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            self._workers.append(Worker(process, pipe))
 
     def _end(self, worker: Worker, grace: float = GRACE) -> int:
         """Remove a worker and wait for the end of its process; returns its exit code."""
