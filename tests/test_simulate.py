@@ -295,8 +295,7 @@ def test_losses_use_validation_data_if_available() -> None:
     from filfl.config.sections import Training
     from filfl.core.queries import LossQuery
     from filfl.evaluation import cross_entropy, mean_loss
-    from filfl.simulation.executors.serial import SerialClients
-    from filfl.simulation.local_training import LocalTraining
+    from filfl.simulation.executors.serial import LocalTraining, SerialClients
     from filfl.weights import FlatModel
 
     rng = np.random.default_rng(0)
@@ -316,8 +315,7 @@ def test_dropout_differs_between_clients_and_rounds() -> None:
     from filfl.algorithms.fedavg import FedAvg
     from filfl.config.sections import Training
     from filfl.evaluation import cross_entropy
-    from filfl.simulation.executors.serial import SerialClients
-    from filfl.simulation.local_training import LocalTraining
+    from filfl.simulation.executors.serial import LocalTraining, SerialClients
     from filfl.weights import FlatModel
 
     # All samples are equal, so that their order does not matter: only dropout can cause a difference.
