@@ -141,6 +141,9 @@ BASE = {
     "availability.name": "redraw",
     "availability.n": 8,
     "availability.every": 2,
+    "filter.values": "leave-one-out",
+    "filter.honest_gain": False,
+    "data.wrong_labels": "permuted",
     "filter.period": 9,
     "selection.k": 3,
 }
@@ -215,6 +218,7 @@ CHANGED_WITH: dict[str, dict[str, Any]] = {
     "algorithm.name": {"algorithm.mu": 1.0},
     "attack.name": {"attack.share": 0.5},
     "data.min_size": {"data.alpha": 0.1},
+    "data.wrong_labels": {"data.noisy": 0.5},
     "filter.empty": {"filter.period": 1},
     "filter.verify": {"filter.reward": "ensemble"},
     "filter.transport": {"filter.reward": "ensemble"},
@@ -236,6 +240,7 @@ TESTED_ELSEWHERE = {
     *("data.split", "data.test_split"),  # in the tests of each dataset
     *("model.layers", "model.embedding", "model.tokens", "model.channels", "model.width", "model.blocks"),
     "filter.restarts",  # in the laws of the local search
+    *("filter.evidence", "filter.outlier", "filter.memory", "filter.floor"),  # in the laws of pruning
 }
 
 

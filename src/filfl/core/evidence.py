@@ -10,6 +10,8 @@ import numpy as np
 FilterMemory = Mapping[int, tuple[float, ...]]
 """A few numbers per client that a filter remembers from one filtering to the next."""
 
+PREFIX = "filtering set: "
+"""The notes of a record that begin with this are warnings about V."""
 MEMORY = 0.9
 """How much a measurement counts after each further measurement of the same client: those of about the last ten count,
 so that a client that improves, or begins to fail, is seen."""
