@@ -8,11 +8,12 @@ from dataclasses import asdict, fields
 from pathlib import Path
 
 from rich.table import Table
+from rich.text import Text
 
 from filfl.commands.terminal import print_table, say
 from filfl.errors import RunError
 from filfl.report.formatting import NONE
-from filfl.runs.clients import ClientRow, Detection, client_rows, detection
+from filfl.runs.clients import ClientRow, Detection, Z, client_rows, detection
 from filfl.runs.reader import Run, read_run
 
 STYLES = {"hurts": "red", "helps": "green", "cannot tell": "dim", "not measured": "dim"}
@@ -37,18 +38,25 @@ def show(run: Run, rows: Sequence[ClientRow]) -> None:
     with_fault = any(row.fault for row in rows)
     table = Table(title=f"{run.name}: who helps, who hurts", title_justify="left", caption=caption(rows))
     table.add_column("client")
-    for heading in ("value", "± 95 %", "kept", "selected", "refused", "examples"):
+    for heading in ("value", "± 95 %"):
         table.add_column(heading, justify="right")
     table.add_column("verdict")
     if with_fault:
         table.add_column("fault")
+    for heading in ("kept", "selected", "refused", "examples"):
+        table.add_column(heading, justify="right")
     for row in rows:
-        interval = NONE if row.stderr is None else f"{1.96 * row.stderr:.4f}"
-        kept = f"{row.kept} of {row.considered}" if row.considered else NONE
-        cells = [row.name, NONE if row.value is None else f"{row.value:+.4f}", interval, kept, str(row.selected)]
-        cells += [str(row.refused or ""), NONE if row.examples is None else str(row.examples)]
-        cells += [f"[{STYLES[row.verdict]}]{row.verdict}[/]", *([row.fault or ""] if with_fault else [])]
-        table.add_row(*cells)
+        table.add_row(
+            Text(row.name),
+            NONE if row.value is None else f"{row.value:+.4f}",
+            NONE if row.stderr is None else f"{Z * row.stderr:.4f}",
+            Text(row.verdict, STYLES[row.verdict]),
+            *([row.fault or ""] if with_fault else []),
+            f"{row.kept} of {row.considered}" if row.considered else NONE,
+            str(row.selected),
+            str(row.refused or ""),
+            NONE if row.examples is None else str(row.examples),
+        )
     print_table(table)
     if found := detection(rows):
         say(detection_sentence(found))
