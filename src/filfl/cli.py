@@ -67,7 +67,7 @@ def _root(
 
 @app.command()
 def demo(out: Out = None, seeds: Seeds = None, jobs: Jobs = None, resume: ResumeAll = False) -> None:
-    """Compare training with and without filtering in a minute or two: six arms, a table and a picture."""
+    """Compare training with and without filtering in two minutes: eight arms, a table and a picture."""
     directory = compare("demo", seeds=seeds, jobs=jobs, out=out, resume=resume)
     say(
         f"Per-round records: {directory}/ARM/SEED/rounds.jsonl\n\n"

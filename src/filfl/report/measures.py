@@ -50,8 +50,9 @@ def honest_gain_of(record: Record) -> float | None:
 
 def gain_on_V_of(record: Record) -> float | None:
     """delta_t on the filtering set: loss of the mean of all clients that trained, minus loss of the mean of S^f. The
-    set was chosen on the same samples, so it is optimistic."""
-    return _difference(record.get("reward_filtered"), record.get("reward_all"))
+    set was chosen on the same samples, so it is optimistic. By the surrogate where the true reward is not known."""
+    true = _difference(record.get("reward_filtered"), record.get("reward_all"))
+    return _difference(record.get("surrogate_filtered"), record.get("surrogate_all")) if true is None else true
 
 
 def neighbourhood(records: Records) -> float | None:
