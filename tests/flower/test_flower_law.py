@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 from flwr.app import Context, RecordDict
 
+import filfl
 from federation import MemoryGrid, Node
 from filfl.runs import read_run
+from filfl.runs.clients import client_rows
 from replay import replay
 
 pytestmark = pytest.mark.usefixtures("single_thread")
@@ -64,3 +66,30 @@ def test_the_flower_example_decides_as_the_simulator(
     assert all(record["available"] == list(range(sites)) for record in theirs)
     # Flower's FedAvg weights clients by their number of examples.
     replay({**task.load_config(settings).table(), "aggregation": {"name": "by-examples"}}, theirs)
+
+
+@pytest.mark.parametrize("transport", ["models", "logits"])
+def test_a_flower_run_values_its_clients_like_the_simulator(
+    app: tuple[ModuleType, ModuleType, ModuleType], transport: str, tmp_path: Path
+) -> None:
+    server, client, task = app
+    settings: dict[str, Any] = tomllib.loads((APP / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+    settings |= {"out": str(tmp_path / "run"), "filter": "prune", "rounds": 6, "h": 2, "transport": transport}
+    sites = settings["sites"]
+    nodes = {100 + i: Node(client.app, {"partition-id": i, "num-partitions": sites}, settings) for i in range(sites)}
+
+    class InMemoryGrid(MemoryGrid):
+        """Named like the grid of the simulation engine, for which the partition id is the client id."""
+
+    context = Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config=settings)
+    server.app(InMemoryGrid(nodes), context)
+    run = read_run(tmp_path / "run")
+    first, *later = [record for record in run.records if record["did_filter"]]
+    assert later and all(record["values"] and record["honest_gain"] is not None for record in (first, *later))
+    config = {**task.load_config(settings).table(), "aggregation": {"name": "by-examples"}, "rounds": 1}
+    (ours,) = filfl.simulate(filfl.Config.from_table(config)).records
+    assert [value["client"] for value in first["values"]] == [value["client"] for value in ours["values"]]
+    for theirs, own in zip(first["values"], ours["values"], strict=True):
+        assert theirs["value"] == pytest.approx(own["value"], abs=1e-4)
+    rows = client_rows(run.records, run.clients)
+    assert len(rows) == sites and all(row.value is not None for row in rows)
