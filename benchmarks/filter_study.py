@@ -41,8 +41,7 @@ from filfl.filtering.rewards import AverageReward, EnsembleReward
 from filfl.rng import stream
 from filfl.runs.files import write_atomic
 from filfl.simulation.build import network
-from filfl.simulation.executors.serial import SerialClients, samples_on
-from filfl.simulation.local_training import LocalTraining
+from filfl.simulation.executors.serial import LocalTraining, SerialClients, samples_on
 from filfl.system import one_thread
 from filfl.weights import FlatModel, Weights
 from filter_page import write_page

@@ -23,8 +23,7 @@ from filfl.logits.encoding import Encoding
 from filfl.report.formatting import markdown_rows
 from filfl.rng import stream
 from filfl.simulation.build import network
-from filfl.simulation.executors.serial import SerialClients, samples_on
-from filfl.simulation.local_training import LocalTraining
+from filfl.simulation.executors.serial import LocalTraining, SerialClients, samples_on
 from filfl.weights import FlatModel, Weights
 from problems import found_sets, uploads
 

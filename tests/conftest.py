@@ -2,7 +2,8 @@
 
 import os
 import signal
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 from filfl import FederatedData
+from filfl.cli import main
 from filfl.system import one_thread
 
 # The machine may be busy, so there is no deadline. "filfl" tries the same 100 examples every time, "more" tries 500 new
@@ -57,6 +59,22 @@ def blobs() -> FederatedData:
 def environment(tmp_path: Path) -> dict[str, str]:
     """The environment of a subprocess: that of the tests, without colours, with a temporary home folder."""
     return {**os.environ, "NO_COLOR": "1", "COLUMNS": "120", "TERM": "dumb", "HOME": str(tmp_path)}
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Call the command `filfl` in this process, in tmp_path; returns its output after a check of the exit code."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str, code: int = 0) -> str:
+        monkeypatch.setattr(sys, "argv", ["filfl", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        shown = "".join(capsys.readouterr())
+        assert (ended.value.code or 0) == code, shown
+        return shown
+
+    return call
 
 
 @pytest.fixture

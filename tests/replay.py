@@ -15,8 +15,7 @@ import filfl
 from filfl.config.config import Config
 from filfl.filtering import Step
 from filfl.selection.base import Ask, Selection
-from filfl.selection.divfl import DivFL, distances
-from filfl.selection.facility_location import gain
+from filfl.selection.divfl import DivFL, distances, gain
 from filfl.selection.power_of_choice import PowerOfChoice
 
 TOLERANCE = 1e-5

@@ -14,16 +14,14 @@ from torch import nn
 import filfl
 from filfl.algorithms.fedavg import FedAvg
 from filfl.attacks import ATTACKS
-from filfl.attacks.scaled import Scaled
-from filfl.attacks.sign_flip import SignFlip
+from filfl.attacks.scaled import Scaled, SignFlip
 from filfl.config.config import Config
 from filfl.config.sections import Training
 from filfl.core.clients import Failure, Update
 from filfl.core.queries import GradientQuery, LossQuery
 from filfl.evaluation import cross_entropy
 from filfl.runs import read_run
-from filfl.simulation.executors.serial import SerialClients
-from filfl.simulation.local_training import LocalTraining
+from filfl.simulation.executors.serial import LocalTraining, SerialClients
 from filfl.simulation.wrappers.attack import AttackingClients
 from filfl.weights import FlatModel, Weights
 from replay import replay

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import filfl
-from filfl.data.mnist5k import Mnist5k
+from filfl.data.digits import Mnist5k
 from filfl.evaluation import accuracy, by_client
 
 

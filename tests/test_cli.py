@@ -44,21 +44,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def filfl(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    """Call the command in this process; returns its output after a check of the exit code."""
-    from filfl.cli import main
-
-    monkeypatch.chdir(folder)
-
-    def call(*arguments: str, code: int = 0) -> str:
-        monkeypatch.setattr(sys, "argv", ["filfl", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        shown = "".join(capsys.readouterr())
-        assert (ended.value.code or 0) == code, shown
-        return shown
-
-    return call
+def filfl(folder: Path, cli):
+    """The command in this process, in the folder with tiny.toml."""
+    return cli
 
 
 @pytest.fixture
@@ -94,12 +82,12 @@ def test_help_does_not_import_torch(environment: dict[str, str]) -> None:
 
 
 def test_list_shows_every_plugin(filfl) -> None:
-    from filfl.config.plugins import KINDS, names
+    from filfl.config.plugins import KINDS
 
     shown = filfl("list")
     assert "filfl[hub]" in shown, "brackets are not markup"
     for section in KINDS:
-        for name in names(section):
+        for name in KINDS[section].registry:
             assert re.search(rf"^ *{re.escape(name)} +\S+", shown, re.MULTILINE), name
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from filfl.config.config import GENERAL, Root
+from filfl.config.config import GENERAL, Config
 from filfl.config.experiment import Compare
 from filfl.config.figure import Figure
 from filfl.config.plugins import KINDS
@@ -14,7 +14,7 @@ from filfl.config.sections import FilterOptions
 
 PAGE = Path(__file__).parent.parent / "docs" / "config.md"
 DOCUMENTED = [
-    (Root, ""),
+    (Config, ""),
     (FilterOptions, "filter"),
     (Compare, "compare"),
     (Figure, "figure"),

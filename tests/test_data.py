@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from filfl import FederatedData
-from filfl.data.digits import Digits
+from filfl.data.digits import Digits, Mnist5k
 from filfl.data.federated import floored
-from filfl.data.mnist5k import Mnist5k
 from filfl.data.partition import dirichlet, iid, shards
 from filfl.data.sources import cache_folder
 from filfl.errors import DataError

@@ -13,7 +13,7 @@ from filfl.config.config import Config
 from filfl.config.sections import Training
 from filfl.evaluation import cross_entropy
 from filfl.simulation.executors.open import LONG, SMALL, choose
-from filfl.simulation.local_training import LocalTraining
+from filfl.simulation.executors.serial import LocalTraining
 from filfl.weights import FlatModel
 
 TRAINING = LocalTraining(0, FedAvg(), Training(epochs=1, batch=8, lr=0.1))

@@ -8,8 +8,7 @@ import torch
 from torch import nn
 
 from filfl.aggregation.base import Admitted
-from filfl.aggregation.by_examples import ByExamples
-from filfl.aggregation.mean import Mean
+from filfl.aggregation.mean import ByExamples, Mean
 from filfl.core.clients import Failure, Update
 from filfl.core.guard import guard_updates
 from filfl.weights import Layout, Weights

@@ -169,48 +169,33 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    from filfl.cli import main
-
-    def call(*arguments: str, code: int = 0) -> str:
-        monkeypatch.setattr(sys, "argv", ["filfl", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        shown = "".join(capsys.readouterr())
-        assert (ended.value.code or 0) == code, shown
-        return shown
-
-    return call
-
-
 def records(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
 
 
-def test_a_filter_by_import_path_in_toml_and_on_the_command_line(small: dict[str, Any], folder: Path, command) -> None:
+def test_a_filter_by_import_path_in_toml_and_on_the_command_line(small: dict[str, Any], folder: Path, cli) -> None:
     table = override({}, {**small, "filter.name": BEST, "filter.share": 0.25, "filter.period": 2})
     Path("mine.toml").write_text(tomli_w.dumps(table))
-    command("run", "mine.toml", "--out", "toml")
+    cli("run", "mine.toml", "--out", "toml")
     assert [len(record["filtered"]) for record in records(folder / "toml") if record["did_filter"]] == [2] * 3
     stored = tomllib.loads((folder / "toml" / "config.toml").read_text())["filter"]
     assert (stored["name"], stored["share"], stored["period"]) == (BEST, 0.25, 2)
 
     Path("plain.toml").write_text(tomli_w.dumps(override({}, small)))
     pairs = [f"filter.name={BEST}", "filter.share=0.25", "filter.period=2"]
-    command("run", "plain.toml", "--out", "set", *(word for pair in pairs for word in ("--set", pair)))
+    cli("run", "plain.toml", "--out", "set", *(word for pair in pairs for word in ("--set", pair)))
     assert records(folder / "set") == records(folder / "toml")
-    shown = command("run", "plain.toml", "--set", f"filter.name={BEST}", "--set", "selection.k=5", code=2)
+    shown = cli("run", "plain.toml", "--set", f"filter.name={BEST}", "--set", "selection.k=5", code=2)
     assert "error: filter.share needs selection.k of at most 4 (got 5)" in shown
-    shown = command("run", "plain.toml", "--set", f"filter.name={BEST}", "--set", "filter.share=2", code=2)
+    shown = cli("run", "plain.toml", "--set", f"filter.name={BEST}", "--set", "filter.share=2", code=2)
     assert "error: filter.share must be a number between 0 and 1 (got 2)" in shown
 
 
-def test_arms_by_import_path_in_worker_processes_and_resumed(small: dict[str, Any], folder: Path, command) -> None:
+def test_arms_by_import_path_in_worker_processes_and_resumed(small: dict[str, Any], folder: Path, cli) -> None:
     Path("plain.toml").write_text(tomli_w.dumps(override({}, {**small, "rounds": 3})))
     arms = ["--arm", "dgf:filter.name=dgf", "--arm", f"best:filter.name={BEST},filter.share=1.0"]
     arguments = ["compare", "plain.toml", *arms, "--seeds", "1", "--jobs", "2", "--out", "both"]
-    command(*arguments)
+    cli(*arguments)
     run = folder / "both" / "best" / "seed-0"
     before = records(run)
     assert all(set(record["filtered"]) == set(record["considered"]) for record in before if record["did_filter"])
@@ -218,7 +203,7 @@ def test_arms_by_import_path_in_worker_processes_and_resumed(small: dict[str, An
     (run / "rounds.jsonl").write_text("")
     for file in (run / "checkpoints").iterdir():
         file.unlink()
-    command(*arguments, "--resume")
+    cli(*arguments, "--resume")
     assert records(run) == before
 
 
@@ -313,21 +298,21 @@ def test_a_plugin_given_from_python_is_identified_by_its_import_path(small: dict
     assert Config.from_table({"filter": {"name": "filfl.filtering.greedy:DGF"}}).table()["filter"]["name"] == "dgf"
 
 
-def test_data_command_takes_an_import_path(command) -> None:
-    assert "clients" in command("data", "my_plugins:MyData")
-    assert 'data.name = "arrays" needs an object from Python' in command("data", "arrays", code=2)
+def test_data_command_takes_an_import_path(cli) -> None:
+    assert "clients" in cli("data", "my_plugins:MyData")
+    assert 'data.name = "arrays" needs an object from Python' in cli("data", "arrays", code=2)
 
 
-def test_list_shows_the_options_of_a_plugin(command) -> None:
-    shown = command("list", BEST)
+def test_list_shows_the_options_of_a_plugin(cli) -> None:
+    shown = cli("list", BEST)
     assert 'filter.name = "my_filters:BestShare"' in shown
     assert "a number between 0 and 1; default 0.5" in shown and "0 keeps one client, 1 keeps all." in shown
-    shown = command("list", "local-search")
+    shown = cli("list", "local-search")
     assert "filter.restarts" in shown and "a whole number of at least 0; default 2" in shown
-    shown = command("list", "redraw")
+    shown = cli("list", "redraw")
     assert "availability.n" in shown and "required" in shown and "default 5" in shown
-    assert all(len(line) <= 80 for name in (*KINDS, "training", "divfl") for line in command("list", name).splitlines())
-    both = command("list", "none")
+    assert all(len(line) <= 80 for name in (*KINDS, "training", "divfl") for line in cli("list", name).splitlines())
+    both = cli("list", "none")
     assert 'filter.name = "none"' in both and 'attack.name = "none"' in both
-    assert 'did you mean "local-search"?' in command("list", "localsearch", code=2)
-    assert "there is no module nowhere" in command("list", "nowhere:Filter", code=2)
+    assert 'did you mean "local-search"?' in cli("list", "localsearch", code=2)
+    assert "there is no module nowhere" in cli("list", "nowhere:Filter", code=2)

@@ -9,6 +9,7 @@ import threading
 import time
 import types
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,10 +29,9 @@ from filfl.evaluation import Loss, cross_entropy
 from filfl.simulation.build import network
 from filfl.simulation.executors.pool import CannotRun
 from filfl.simulation.executors.processes import ProcessClients
-from filfl.simulation.executors.serial import SerialClients
+from filfl.simulation.executors.serial import LocalTraining, SerialClients
 from filfl.simulation.executors.shared import Segment
 from filfl.simulation.executors.worker import apply_torch_settings, torch_settings
-from filfl.simulation.local_training import LocalTraining
 from filfl.system import one_thread
 from filfl.weights import FlatModel, Weights
 
@@ -92,7 +92,7 @@ def opened(
     loss: Loss = cross_entropy,
     training: LocalTraining = PLAIN,
 ) -> Any:
-    return ProcessClients(data, made(make)(), loss, training, made(make), workers)
+    return closing(ProcessClients(data, made(make)(), loss, training, made(make), workers))
 
 
 def federated(x: np.ndarray, sizes: list[int]) -> filfl.FederatedData:
@@ -391,7 +391,7 @@ def test_shared_segments_have_the_given_layout_and_know_if_they_are_in_use() -> 
     specs = [([3, 5], "uint8"), ([0], "int64"), ([], "float64"), ([2, 2], "bfloat16")]
     segment = Segment.make(specs)
     assert not segment.lent
-    tensors = segment.tensors(specs)
+    tensors = segment.tensors()
     assert [(list(t.shape), t.dtype) for t in tensors] == [
         ([3, 5], torch.uint8),
         ([0], torch.int64),
@@ -401,7 +401,7 @@ def test_shared_segments_have_the_given_layout_and_know_if_they_are_in_use() -> 
     for i, tensor in enumerate(tensors):
         assert tensor.numel() == 0 or tensor.data_ptr() % 64 == 0
         tensor.fill_(i + 1)
-    again = Segment(os.dup(segment.fd), segment.nbytes).tensors(specs)
+    again = Segment(os.dup(segment.fd), specs).tensors()
     assert [t.double().sum().item() for t in again] == [15.0, 0.0, 3.0, 16.0], "a second mapping has the same values"
     part = tensors[0][1:, 2]
     del tensors, tensor

@@ -1,5 +1,6 @@
 """Queries to clients: a new one is a class, which all executors, the meter, the guard and Flower clients handle."""
 
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -17,9 +18,8 @@ from filfl.core.queries import QUERIES, GradientQuery, LossQuery, Query
 from filfl.evaluation import Loss, Samples, cross_entropy, outputs
 from filfl.simulation.build import network
 from filfl.simulation.executors.processes import ProcessClients
-from filfl.simulation.executors.serial import SerialClients
+from filfl.simulation.executors.serial import LocalTraining, SerialClients
 from filfl.simulation.executors.vectorized import VectorizedClients
-from filfl.simulation.local_training import LocalTraining
 from filfl.system import Stopwatch
 from filfl.weights import FlatModel, Layout, Mismatch, Weights
 
@@ -58,7 +58,7 @@ def test_every_executor_answers_a_new_query_alike(blobs: filfl.FederatedData) ->
     vectorized = VectorizedClients(blobs, net, cross_entropy, TRAINING, threads=1)
     assert vectorized.query(query, ids, w) == expected
     vectorized.close()
-    with ProcessClients(blobs, net, cross_entropy, TRAINING, build, workers=1) as processes:
+    with closing(ProcessClients(blobs, net, cross_entropy, TRAINING, build, workers=1)) as processes:
         assert processes.query(query, ids, w) == expected
 
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from filfl.cli import main
 from filfl.errors import RunError
 from filfl.report.html.server import LiveReport, open_server
 
@@ -115,40 +114,25 @@ def test_a_port_in_use_is_an_error(tmp_path: Path) -> None:
             open_server(report, first.server_port)
 
 
-@pytest.fixture
-def filfl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: str, code: int = 0) -> str:
-        monkeypatch.setattr(sys, "argv", ["filfl", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        shown = "".join(capsys.readouterr())
-        assert (ended.value.code or 0) == code, shown
-        return shown
-
-    return call
-
-
-def test_report_writes_a_page_and_prints_the_verdict(filfl, tmp_path: Path, monkeypatch) -> None:
+def test_report_writes_a_page_and_prints_the_verdict(cli, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.syspath_prepend(Path(__file__).parents[1] / "benchmarks")
     from report_store import Size, write_comparison
 
     write_comparison(tmp_path / "c", Size(seeds=2, rounds=12, clients=10, available=6, k=2, period=3))
-    shown = filfl("report", "c", "-o", "page.html")
+    shown = cli("report", "c", "-o", "page.html")
     assert re.search(r"filfl-[dr]gf (wins|is ahead) with \d\d\.\d ± \d\.\d % final accuracy \(2 seeds\)", shown)
     assert re.search(r"report in a browser: page.html \(\d\.\d MB\)", shown)
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert page.startswith("<!doctype html>") and page.rstrip().endswith("</html>")
-    filfl("report", "c/fedavg", "c/filfl-dgf/seed-1")
+    cli("report", "c/fedavg", "c/filfl-dgf/seed-1")
     assert (tmp_path / "report.html").exists()
 
 
-def test_user_mistakes_end_in_an_error_message(filfl, tmp_path: Path) -> None:
+def test_user_mistakes_end_in_an_error_message(cli, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    assert "error: no run found in empty; give the directory of a run" in filfl("report", "empty", code=1)
-    assert "error: nowhere does not exist" in filfl("report", "nowhere", code=1)
-    assert "error: nowhere does not exist" in filfl("watch", "nowhere", code=1)
+    assert "error: no run found in empty; give the directory of a run" in cli("report", "empty", code=1)
+    assert "error: nowhere does not exist" in cli("report", "nowhere", code=1)
+    assert "error: nowhere does not exist" in cli("watch", "nowhere", code=1)
     (tmp_path / "r").mkdir()
     (tmp_path / "r" / "config.toml").write_text('name = "r"')
-    assert "cannot be written" in filfl("report", "r", "-o", "missing/page.html", code=1)
+    assert "cannot be written" in cli("report", "r", "-o", "missing/page.html", code=1)

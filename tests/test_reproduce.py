@@ -91,23 +91,6 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return folder, reproduce(folder, "crossed.toml", "alone.toml", "--seeds", "2", "--out", "out", "--jobs", "2")
 
 
-@pytest.fixture
-def output_of(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    """Call the command in this process, where it needs no workers; returns its output."""
-    from filfl.cli import main
-
-    def call(folder: Path, *arguments: str, code: int = 0) -> str:
-        monkeypatch.chdir(folder)
-        monkeypatch.setattr(sys, "argv", ["filfl", "reproduce", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        shown = "".join(capsys.readouterr())
-        assert (ended.value.code or 0) == code, shown
-        return shown
-
-    return call
-
-
 def modification_times(folder: Path) -> dict[str, int]:
     return {path.parent.name: path.stat().st_mtime_ns for path in folder.glob("out/runs/*/rounds.jsonl")}
 
@@ -153,15 +136,16 @@ def test_summary_pictures_of_two_and_three_factors(done: tuple[Path, str], tmp_p
         assert path.read_bytes().startswith(b"\x89PNG")
 
 
-def test_existing_runs_are_reused_and_never_mixed(done: tuple[Path, str], output_of) -> None:
+def test_existing_runs_are_reused_and_never_mixed(done: tuple[Path, str], cli, monkeypatch) -> None:
     folder, _ = done
     made = modification_times(folder)
     assert len(made) == 10
     assert "3 seeds" in reproduce(folder, "alone.toml", "--seeds", "3", "--out", "out")
     again = modification_times(folder)
     assert len(again) == 12 and {key: again[key] for key in made} == made, "only the new seed was run"
+    monkeypatch.chdir(folder)
     for other, key in ((["--scale", "paper"], "scale"), (["--set", "seed=100"], "set")):
-        refused = output_of(folder, "alone.toml", "--out", "out", *other, code=1)
+        refused = cli("reproduce", "alone.toml", "--out", "out", *other, code=1)
         assert f"error: out/alone contains another comparison ({key} differs, see" in refused
 
 
@@ -205,19 +189,19 @@ def test_an_interrupted_or_killed_reproduction_resumes(tmp_path: Path, environme
     assert (tmp_path / "out/alone/summary.json").exists()
 
 
-def test_user_mistakes_end_in_an_error_message(output_of, tmp_path: Path) -> None:
+def test_user_mistakes_end_in_an_error_message(cli, tmp_path: Path) -> None:
     wrong = tmp_path / "crossed.toml"
-    assert "error: name the figures to reproduce (see filfl reproduce --list)" in output_of(tmp_path, code=2)
-    assert "error: demo has no [figure] section" in output_of(tmp_path, "demo", code=2)
-    assert "no experiment of that name (known: approximation-cifar10" in output_of(tmp_path, "poc-imagenet", code=2)
+    assert "error: name the figures to reproduce (see filfl reproduce --list)" in cli("reproduce", code=2)
+    assert "error: demo has no [figure] section" in cli("reproduce", "demo", code=2)
+    assert "no experiment of that name (known: approximation-cifar10" in cli("reproduce", "poc-imagenet", code=2)
     wrong.write_text(CROSSED.replace("dgf-poc kept", "dgf-poc kapt"))
-    assert "error: figure: a measure must be one of" in output_of(tmp_path, "crossed.toml", code=2)
+    assert "error: figure: a measure must be one of" in cli("reproduce", "crossed.toml", code=2)
     wrong.write_text(CROSSED.replace("dgf-poc kept", "opt-poc kept"))
-    assert 'error: crossed: figure.expect: there is no arm "opt-poc"' in output_of(tmp_path, "crossed.toml", code=2)
+    assert 'error: crossed: figure.expect: there is no arm "opt-poc"' in cli("reproduce", "crossed.toml", code=2)
     wrong.write_text(CROSSED.replace("dgf-poc kept <", "dgf-poc kept"))
-    assert "error: crossed: figure.expect must be ARM MEASURE > ARM" in output_of(tmp_path, "crossed.toml", code=2)
+    assert "error: crossed: figure.expect must be ARM MEASURE > ARM" in cli("reproduce", "crossed.toml", code=2)
     wrong.write_text(CROSSED.replace("[figure]", '[figure]\ncurves = ["accurracy"]'))
-    assert "error: figure.curves must be one of accuracy" in output_of(tmp_path, "crossed.toml", code=2)
+    assert "error: figure.curves must be one of accuracy" in cli("reproduce", "crossed.toml", code=2)
     assert not (tmp_path / "reproduction").exists()
 
 
@@ -242,8 +226,8 @@ NAMES = [
 ]
 
 
-def test_list_shows_claim_arms_and_time(output_of, tmp_path: Path) -> None:
-    lines = output_of(tmp_path, "--list").splitlines()
+def test_list_shows_claim_arms_and_time(cli) -> None:
+    lines = cli("reproduce", "--list").splitlines()
     assert sorted(line.split()[0] for line in lines if line and not line.startswith(" ")) == sorted(NAMES)
     at = next(i for i, line in enumerate(lines) if line.startswith("poc-femnist "))
     assert "App. E.1" in lines[at] and "min on 2 cores" in lines[at]
@@ -262,7 +246,7 @@ def test_every_arm_of_every_figure_is_a_valid_config(name: str, scale: str, tmp_
 
 def keys(name: str) -> dict[str, str]:
     experiment = Experiment.load(name)
-    return {arm.name: run_key(experiment.config({}, arm, 0)) for arm in experiment.checked_arms()}
+    return {arm.name: run_key(experiment.config({"seed": 0}, arm)) for arm in experiment.checked_arms()}
 
 
 def test_figures_have_runs_in_common() -> None:

@@ -15,7 +15,7 @@ from torch import nn
 
 import filfl
 from filfl.config.config import Config
-from filfl.config.plugins import KINDS, names
+from filfl.config.plugins import KINDS
 from filfl.config.schema import options_of
 from filfl.data.partition import PARTITIONS
 from filfl.errors import PluginError
@@ -49,7 +49,7 @@ OWN: dict[str, Any] = {
 
 
 NAMES = [
-    *((section, name) for section in KINDS for name in names(section)),
+    *((section, name) for section in KINDS for name in KINDS[section].registry),
     *(("data.partition", name) for name in PARTITIONS),
     *(("filter.when", name) for name in WHEN),
 ]
@@ -141,6 +141,9 @@ BASE = {
     "availability.name": "redraw",
     "availability.n": 8,
     "availability.every": 2,
+    "filter.values": "leave-one-out",
+    "filter.honest_gain": False,
+    "data.wrong_labels": "permuted",
     "filter.period": 9,
     "selection.k": 3,
 }
@@ -215,6 +218,7 @@ CHANGED_WITH: dict[str, dict[str, Any]] = {
     "algorithm.name": {"algorithm.mu": 1.0},
     "attack.name": {"attack.share": 0.5},
     "data.min_size": {"data.alpha": 0.1},
+    "data.wrong_labels": {"data.noisy": 0.5},
     "filter.empty": {"filter.period": 1},
     "filter.verify": {"filter.reward": "ensemble"},
     "filter.transport": {"filter.reward": "ensemble"},
@@ -236,6 +240,7 @@ TESTED_ELSEWHERE = {
     *("data.split", "data.test_split"),  # in the tests of each dataset
     *("model.layers", "model.embedding", "model.tokens", "model.channels", "model.width", "model.blocks"),
     "filter.restarts",  # in the laws of the local search
+    *("filter.evidence", "filter.outlier", "filter.memory", "filter.floor"),  # in the laws of pruning
 }
 
 
@@ -295,8 +300,7 @@ def test_losses_use_validation_data_if_available() -> None:
     from filfl.config.sections import Training
     from filfl.core.queries import LossQuery
     from filfl.evaluation import cross_entropy, mean_loss
-    from filfl.simulation.executors.serial import SerialClients
-    from filfl.simulation.local_training import LocalTraining
+    from filfl.simulation.executors.serial import LocalTraining, SerialClients
     from filfl.weights import FlatModel
 
     rng = np.random.default_rng(0)
@@ -316,8 +320,7 @@ def test_dropout_differs_between_clients_and_rounds() -> None:
     from filfl.algorithms.fedavg import FedAvg
     from filfl.config.sections import Training
     from filfl.evaluation import cross_entropy
-    from filfl.simulation.executors.serial import SerialClients
-    from filfl.simulation.local_training import LocalTraining
+    from filfl.simulation.executors.serial import LocalTraining, SerialClients
     from filfl.weights import FlatModel
 
     # All samples are equal, so that their order does not matter: only dropout can cause a difference.

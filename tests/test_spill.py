@@ -13,8 +13,7 @@ from filfl.algorithms.fedavg import FedAvg
 from filfl.config.sections import Training
 from filfl.errors import RunError
 from filfl.evaluation import cross_entropy
-from filfl.simulation.executors.serial import SerialClients
-from filfl.simulation.local_training import LocalTraining
+from filfl.simulation.executors.serial import LocalTraining, SerialClients
 from filfl.simulation.wrappers.spill import SpillingClients
 from filfl.weights import FlatModel, Weights
 from replay import replay

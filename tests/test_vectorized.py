@@ -20,10 +20,8 @@ from filfl.core.clients import Failure, Update
 from filfl.core.queries import GradientQuery, LossQuery
 from filfl.evaluation import cross_entropy
 from filfl.simulation.executors import batched
-from filfl.simulation.executors.serial import SerialClients
-from filfl.simulation.executors.trial import why_not_batched
-from filfl.simulation.executors.vectorized import VectorizedClients
-from filfl.simulation.local_training import LocalTraining
+from filfl.simulation.executors.serial import LocalTraining, SerialClients
+from filfl.simulation.executors.vectorized import VectorizedClients, why_not_batched
 from filfl.weights import FlatModel
 from replay import replay
 

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 import filfl
+from filfl.commands.terminal import console, default_directory, missing_words, resumable, say, show_comparison
 from filfl.errors import ConfigError, FilflError, RunError
 
 app = typer.Typer(
@@ -67,8 +68,6 @@ def _root(
 @app.command()
 def demo(out: Out = None, seeds: Seeds = None, jobs: Jobs = None, resume: ResumeAll = False) -> None:
     """Compare training with and without filtering in a minute or two: six arms, a table and a picture."""
-    from filfl.commands.terminal import say
-
     directory = compare("demo", seeds=seeds, jobs=jobs, out=out, resume=resume)
     say(
         f"Per-round records: {directory}/ARM/SEED/rounds.jsonl\n\n"
@@ -90,7 +89,6 @@ def run(
     track: Track = None,
 ) -> None:
     """Run one config."""
-    from filfl.commands.terminal import console, default_directory, missing_words, resumable, say
     from filfl.comparison.progress import RunDisplay
     from filfl.config.experiment import Experiment, parse_changes
     from filfl.config.plugins import name_of
@@ -138,7 +136,6 @@ def compare(
     track: Track = None,
 ) -> Path:
     """Run every arm of a config with several seeds, and compare them in a table and pictures."""
-    from filfl.commands.terminal import console, default_directory, missing_words, resumable, say, show_comparison
     from filfl.comparison.plan import PLAN, plan_comparison, run_plans, runs_of
     from filfl.comparison.pool import PlannedRun
     from filfl.comparison.progress import ComparisonDisplay
@@ -206,7 +203,6 @@ def report(
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The HTML file.")] = Path("report.html"),
 ) -> None:
     """Write an HTML report of runs and comparisons: verdict, measures, charts, clients, filtering, configuration."""
-    from filfl.commands.terminal import say
     from filfl.report.html.collect import collect
     from filfl.report.html.render import render, report_data
     from filfl.runs.files import write_atomic
@@ -251,7 +247,6 @@ def watch(
     ] = None,
 ) -> None:
     """Serve a report that is updated while the runs are running, for a browser on this machine."""
-    from filfl.commands.terminal import say
     from filfl.report.html.server import LOOPBACK, LiveReport, open_server
 
     live = LiveReport([directory])
@@ -272,7 +267,6 @@ def data_(
     ),
 ) -> None:
     """Describe a dataset: clients, sizes, classes, label skew, and a plot of the labels per client."""
-    from filfl.commands.terminal import say
     from filfl.config.experiment import Experiment, parse_changes
     from filfl.report.dataset import draw_labels, facts
     from filfl.runs.files import cannot_write

@@ -49,6 +49,13 @@ def leave_one_out(clients: Sequence[Client], reward: Reward[Client] | OnSamples)
     return Values.of(clients, L[1:] - L[0])
 
 
+def alone(clients: Sequence[Client], reward: OnSamples) -> Values[Client]:
+    """Minus the loss of each client's own model on V, compared with the median client: what others add is not seen."""
+    L = _losses(clients, reward, np.eye(len(clients)))
+    values = Values.of(clients, -L)
+    return replace(values, value=values.value - np.median(values.value))
+
+
 def one_of_k(clients: Sequence[Client], reward: OnSamples) -> Values[Client]:
     """The value of a client as one of the K clients that are averaged, compared with the median client.
 
@@ -117,6 +124,7 @@ def shapley(
 
 METHODS: dict[str, Callable[..., Values[int]]] = {
     "one-of-k": lambda clients, reward, rng: one_of_k(clients, reward),
+    "alone": lambda clients, reward, rng: alone(clients, reward),
     "leave-one-out": lambda clients, reward, rng: leave_one_out(clients, reward),
     "banzhaf": banzhaf,
     "shapley": shapley,

@@ -134,15 +134,15 @@ def test_node_numbering(nodes: list[int], data: st.DataObject) -> None:
     registry = NodeRegistry()
     for node in nodes:
         registry.add(node, f"n{node}", 1)
-    assert [registry.client_of(node) for node in nodes] == list(range(len(nodes)))
-    assert all(registry.node_of(registry.client_of(node)) == node for node in nodes)
+    assert [registry.by_node[node].client for node in nodes] == list(range(len(nodes)))
+    assert all(registry.by_client[registry.by_node[node].client].node_id == node for node in nodes)
     assert not registry.add_as(-1, 12345, [], "x") and not registry.add_as(MAX_CLIENTS, 12345, [], "x")
     if nodes:
         place = data.draw(st.integers(0, len(nodes) - 1))
         newcomer = max(nodes) + 1
         assert not registry.add_as(place, newcomer, nodes, "x")
         assert registry.add_as(place, newcomer, [node for node in nodes if node != nodes[place]], "x")
-        assert registry.client_of(newcomer) == place and not registry.knows(nodes[place])
+        assert registry.by_node[newcomer].client == place and nodes[place] not in registry.by_node
 
 
 shapes = st.lists(st.integers(0, 3), max_size=3).map(tuple)

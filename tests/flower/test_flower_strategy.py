@@ -252,8 +252,8 @@ def test_the_strategy_object_of_the_user_is_not_changed() -> None:
 
 
 def test_the_grid_proxy_lists_only_the_given_nodes() -> None:
-    from filfl.flower.wrapped_strategy import _only
+    from filfl.flower.wrapped_strategy import OnlyNodes
 
     grid = federation()
-    assert isinstance(grid, MemoryGrid) and list(_only([1017], grid).get_node_ids()) == [1017]
-    assert list(_only([1017], grid).get_nodes()) == list(grid.get_nodes())
+    assert isinstance(grid, MemoryGrid) and list(OnlyNodes([1017], grid).get_node_ids()) == [1017]
+    assert list(OnlyNodes([1017], grid).get_nodes()) == list(grid.get_nodes())

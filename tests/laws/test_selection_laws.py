@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from filfl.selection import OwnSelection
-from filfl.selection.divfl import DivFL, distances
-from filfl.selection.facility_location import gain, lazy_greedy
+from filfl.selection.divfl import DivFL, distances, gain, lazy_greedy
 from filfl.selection.power_of_choice import PowerOfChoice
 from filfl.selection.random import Random, RandomWithReplacement
 

@@ -1,8 +1,7 @@
 """Aggregations: the next global model from the updates. To add one, add one file here and one line below."""
 
 from filfl.aggregation.base import Admitted, Aggregation, Memory
-from filfl.aggregation.by_examples import ByExamples
-from filfl.aggregation.mean import Mean
+from filfl.aggregation.mean import ByExamples, Mean
 
 AGGREGATIONS: dict[str, type[Aggregation]] = {
     "mean": Mean,

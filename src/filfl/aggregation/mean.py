@@ -1,4 +1,4 @@
-"""The simple mean."""
+"""Means of the updates: simple, or weighted by number of examples."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,3 +13,11 @@ class Mean(Aggregation):
 
     def __call__(self, t: int, memory: Memory, w_t: Weights, updates: Sequence[Admitted]) -> tuple[Memory, Weights]:
         return memory, weighted_mean(updates, [1.0] * len(updates), w_t)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByExamples(Aggregation):
+    """sum_k (m_k / m) w_k: a client is weighted by its number of training examples."""
+
+    def __call__(self, t: int, memory: Memory, w_t: Weights, updates: Sequence[Admitted]) -> tuple[Memory, Weights]:
+        return memory, weighted_mean(updates, [float(update.num_examples) for update in updates], w_t)

@@ -2,8 +2,7 @@
 
 from filfl.attacks.base import Attack
 from filfl.attacks.none import NoAttack
-from filfl.attacks.scaled import Scaled
-from filfl.attacks.sign_flip import SignFlip
+from filfl.attacks.scaled import Scaled, SignFlip
 
 ATTACKS: dict[str, type[Attack]] = {
     "none": NoAttack,

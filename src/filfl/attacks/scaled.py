@@ -1,4 +1,4 @@
-"""Oversized updates."""
+"""Updates that are multiplied by a factor: oversized ones, and those with the opposite sign."""
 
 from dataclasses import dataclass
 
@@ -17,3 +17,11 @@ class Scaled(AttackByShare):
 
     def sent(self, w: Tensor, w_t: Tensor) -> Tensor:
         return w_t + self.factor * (w - w_t)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignFlip(AttackByShare):
+    """Opposite updates: an attacking client sends w_t - (w - w_t)."""
+
+    def sent(self, w: Tensor, w_t: Tensor) -> Tensor:
+        return w_t - (w - w_t)

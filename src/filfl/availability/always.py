@@ -3,14 +3,13 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from filfl.availability.base import Availability
+from filfl.availability.base import Availability, Ids
 
 
 @dataclass(frozen=True, kw_only=True)
 class Always(Availability):
     """Every client is available in every round: S_t = {1, ..., N}."""
 
-    def __call__(self, t: int, num_clients: int, seed: int) -> NDArray[np.int64]:
+    def __call__(self, t: int, num_clients: int, seed: int) -> Ids:
         return np.arange(num_clients)

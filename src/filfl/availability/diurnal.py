@@ -4,9 +4,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from filfl.availability.base import Availability
+from filfl.availability.base import Availability, Ids
 from filfl.config.schema import Count, Fraction, NonNegative
 from filfl.rng import SETUP, stream
 
@@ -28,7 +27,7 @@ class Diurnal(Availability):
     period: Count = 24
     """The number of rounds in a day."""
 
-    def __call__(self, t: int, num_clients: int, seed: int) -> NDArray[np.int64]:
+    def __call__(self, t: int, num_clients: int, seed: int) -> Ids:
         phase = stream(seed, SETUP, "time-zone").random(num_clients)
         p = self.mean + self.amplitude * np.sin(2 * math.pi * (t / self.period + phase))
         return np.flatnonzero(stream(seed, t, "availability").random(num_clients) < p)

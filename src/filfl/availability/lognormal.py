@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from filfl.availability.base import Availability
+from filfl.availability.base import Availability, Ids
 from filfl.config.schema import NonNegative
 from filfl.rng import SETUP, stream
 
@@ -21,6 +20,6 @@ class Lognormal(Availability):
     """How unequal the clients are. 0: all clients are always available. Large: a few clients are nearly always
     available, most hardly ever."""
 
-    def __call__(self, t: int, num_clients: int, seed: int) -> NDArray[np.int64]:
+    def __call__(self, t: int, num_clients: int, seed: int) -> Ids:
         c = np.exp(self.sigma * stream(seed, SETUP, "reliability").standard_normal(num_clients))
         return np.flatnonzero(stream(seed, t, "availability").random(num_clients) < c / c.max())

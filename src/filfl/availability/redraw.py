@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from filfl.availability.base import Availability
+from filfl.availability.base import Availability, Ids
 from filfl.config.schema import Count
 from filfl.rng import stream
 
@@ -24,7 +23,7 @@ class Redraw(Availability):
     every: Count = 5
     """The number of rounds between two draws. 1 is a new draw in every round; more than `rounds` is a single draw."""
 
-    def __call__(self, t: int, num_clients: int, seed: int) -> NDArray[np.int64]:
+    def __call__(self, t: int, num_clients: int, seed: int) -> Ids:
         drawn_at = max(1, t - t % self.every)
         drawn = stream(seed, drawn_at, "availability").choice(num_clients, size=self.n, replace=False)
         return np.sort(drawn)

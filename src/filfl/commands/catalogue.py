@@ -10,10 +10,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from filfl.commands.terminal import console
-from filfl.config.config import GENERAL, Root
-from filfl.config.plugins import KINDS, NO_FILTER, plugin_class
-from filfl.config.reference import NO_FILTERING, Option, options, summary
-from filfl.config.schema import unknown_name
+from filfl.config.config import GENERAL, Config
+from filfl.config.plugins import KINDS, plugin_class
+from filfl.config.reference import Option, options, summary
+from filfl.config.schema import collecting, unknown_name
 from filfl.config.sections import FilterOptions
 from filfl.data.partition import PARTITIONS
 from filfl.errors import ConfigError
@@ -27,27 +27,22 @@ VALUES: dict[str, Mapping[str, Callable[..., Any]]] = {"filter.when": WHEN, "dat
 def list_command(name: str | None = None) -> None:
     if name is None:
         for section in KINDS:
-            _print_table(section, _plugins(section))
+            _print_table(section, KINDS[section].registry)
         for key, functions in VALUES.items():
-            _print_table(key, {value: summary(function) for value, function in functions.items()})
+            _print_table(key, functions)
         console.print("filfl list NAME shows the options of one of them.", highlight=False)
     else:
         for title, text, described in _found(name):
             _print_options(title, text, described)
 
 
-def _plugins(section: str) -> dict[str, str]:
-    """The names of a section, with one line each."""
-    found = {name: summary(cls) for name, cls in KINDS[section].registry.items()}
-    return {NO_FILTER: NO_FILTERING, **found} if section == "filter" else found
-
-
-def _print_table(title: str, rows: Mapping[str, str]) -> None:
+def _print_table(title: str, rows: Mapping[str, Callable[..., Any]]) -> None:
+    """Names, each with the first line of its documentation."""
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE, show_header=False)
     table.add_column(min_width=24)
     table.add_column()
-    for name, text in rows.items():
-        table.add_row(name, escape(text))
+    for name, documented in rows.items():
+        table.add_row(name, escape(summary(documented)))
     console.print(table, highlight=False)
 
 
@@ -55,25 +50,21 @@ def _found(name: str) -> list[tuple[str, str, list[Option]]]:
     """Every section and plug-in of this name: title, documentation, options."""
     found: list[tuple[str, str, list[Option]]] = []
     if ":" in name:  # an import path, which belongs to one section
-        problems = []
+        problems: list[str] = []
         for section in KINDS:
-            try:
+            with collecting(problems):
                 found.append(_plugin(section, name))
-            except ConfigError as error:
-                problems += error.problems
         if not found:
             raise ConfigError(problems[0])
     if name in GENERAL:
         found.append((f"[{name}]", inspect.getdoc(GENERAL[name]) or "", options(GENERAL[name], name)))
     if name in KINDS:
         cls = FilterOptions if name == "filter" else KINDS[name].base
-        names = ", ".join(_plugins(name))
+        names = ", ".join(KINDS[name].registry)
         found.append((f"[{name}]", f"{inspect.getdoc(cls)}\n\n{name}.name: {names}", options(cls, name)))
     found += [_plugin(section, name) for section in KINDS if name in KINDS[section].registry]
-    if name == NO_FILTER:
-        found.append((f'filter.name = "{NO_FILTER}"', NO_FILTERING, []))
     if name == "run":
-        found.append(("outside any section", inspect.getdoc(Root) or "", options(Root, "")))
+        found.append(("outside any section", "The keys outside any section.", options(Config, "")))
     if not found:
         known = [*KINDS, *GENERAL, *dict.fromkeys(each for kind in KINDS.values() for each in kind.registry)]
         raise ConfigError(unknown_name("the name", name, known))

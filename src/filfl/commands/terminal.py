@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,13 +57,11 @@ def show_comparison(comparison: "Comparison") -> None:
 
 def default_directory(name: str, resume: bool, mark: str) -> Path:
     """The first free one of runs/NAME, runs/NAME-2, ...; to resume, the last one that has a file `mark`."""
-    previous = None
-    for i in count(1):
-        candidate = Path("runs") / (name if i == 1 else f"{name}-{i}")
-        if not candidate.exists():
-            return previous if resume and previous else candidate
-        previous = candidate if (candidate / mark).exists() else previous
-    raise AssertionError("count() does not end")
+    taken, free = [], Path("runs") / name
+    while free.exists():
+        taken.append(free)
+        free = Path("runs") / f"{name}-{len(taken) + 1}"
+    return next((directory for directory in reversed(taken) if resume and (directory / mark).exists()), free)
 
 
 @contextmanager

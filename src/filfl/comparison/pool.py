@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from filfl.core.evidence import PREFIX
 from filfl.errors import FilflError, RunError
 from filfl.system import num_cores
 
@@ -78,6 +79,7 @@ def run_all(
         else:
             worker.pool.shutdown(wait=False)
 
+    said: set[str] = set()
     try:
         for worker in workers:
             start_next(worker)
@@ -87,7 +89,9 @@ def run_all(
                 while worker.pipe.poll():
                     message: RunProgress | str = worker.pipe.recv()
                     if isinstance(message, str):
-                        say(message)
+                        if message not in said and f": {PREFIX}" not in message:  # the report has those of a round
+                            say(message)
+                        said.add(message)
                     else:
                         show(message)
             for future in done:

@@ -3,7 +3,6 @@
 A section with a `name` is a plug-in: the name selects a class, and the other keys of the section are its options.
 """
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,40 +11,34 @@ from typing import Any
 from torch import nn
 
 from filfl.aggregation import Aggregation
-from filfl.aggregation.mean import Mean
 from filfl.algorithms import Algorithm
-from filfl.algorithms.fedavg import FedAvg
 from filfl.attacks import Attack
-from filfl.attacks.none import NoAttack
 from filfl.availability import Availability
-from filfl.availability.always import Always
-from filfl.config.plugins import KINDS, NO_FILTER, check_options, name_of, option_names, options_of_others, read_plugin
+from filfl.config.plugins import KINDS, NoFilter, check_options, name_of, option_names, read_plugin
 from filfl.config.schema import (
     FOLDER_NAME,
+    NOT_AN_OPTION,
     Count,
     Section,
     Whole,
+    collecting,
     is_folder_name,
     misfits,
     objects_of,
     options_of,
     read,
     show,
-    unknown_key,
     write,
 )
 from filfl.config.sections import Checkpoint, Evaluate, Execution, FilterOptions, Training
 from filfl.data import Dataset, FederatedData
 from filfl.data.arrays import Arrays
-from filfl.data.digits import Digits
 from filfl.errors import ConfigError, DataError, PluginError, only_from_python
 from filfl.filtering import Filter, FilterFunction
 from filfl.filtering.own import OwnFilter
 from filfl.models import Model
-from filfl.models.mlp import MLP
 from filfl.models.own import OwnModel
 from filfl.selection import OwnSelection, Selection, Selects
-from filfl.selection.random import Random
 
 GENERAL: dict[str, type[Section]] = {
     "training": Training,
@@ -62,8 +55,8 @@ UNSET = "unset"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Root:
-    """The keys outside any section."""
+class Config:
+    """A complete run: the same config gives the same run."""
 
     name: str = "run"
     """The name of the run and of its folder: letters, digits and - _ + = . , beginning with a letter or digit."""
@@ -71,24 +64,18 @@ class Root:
     """The seed of all randomness. Runs with equal seeds share data split, availability and initial weights."""
     rounds: Count = 20
     """T, the number of rounds."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Config(Root):
-    """A complete run: the same config gives the same run."""
-
-    data: Dataset = field(default_factory=Digits)
-    model: Model = field(default_factory=MLP)
-    availability: Availability = field(default_factory=Always)
-    filter: FilterOptions = field(default_factory=FilterOptions)
-    selection: Selection = field(default_factory=Random)
-    algorithm: Algorithm = field(default_factory=FedAvg)
-    training: Training = field(default_factory=Training)
-    aggregation: Aggregation = field(default_factory=Mean)
-    attack: Attack = field(default_factory=NoAttack)
-    evaluate: Evaluate = field(default_factory=Evaluate)
-    checkpoint: Checkpoint = field(default_factory=Checkpoint)
-    execution: Execution = field(default_factory=Execution)
+    data: Dataset = field(default_factory=KINDS["data"].make, metadata=NOT_AN_OPTION)
+    model: Model = field(default_factory=KINDS["model"].make, metadata=NOT_AN_OPTION)
+    availability: Availability = field(default_factory=KINDS["availability"].make, metadata=NOT_AN_OPTION)
+    filter: FilterOptions = field(default_factory=FilterOptions, metadata=NOT_AN_OPTION)
+    selection: Selection = field(default_factory=KINDS["selection"].make, metadata=NOT_AN_OPTION)
+    algorithm: Algorithm = field(default_factory=KINDS["algorithm"].make, metadata=NOT_AN_OPTION)
+    training: Training = field(default_factory=Training, metadata=NOT_AN_OPTION)
+    aggregation: Aggregation = field(default_factory=KINDS["aggregation"].make, metadata=NOT_AN_OPTION)
+    attack: Attack = field(default_factory=KINDS["attack"].make, metadata=NOT_AN_OPTION)
+    evaluate: Evaluate = field(default_factory=Evaluate, metadata=NOT_AN_OPTION)
+    checkpoint: Checkpoint = field(default_factory=Checkpoint, metadata=NOT_AN_OPTION)
+    execution: Execution = field(default_factory=Execution, metadata=NOT_AN_OPTION)
 
     @classmethod
     def read(cls, source: object) -> "Config":
@@ -99,17 +86,17 @@ class Config(Root):
         if isinstance(source, Config):
             return source
         if isinstance(source, Mapping) and all(isinstance(key, str) for key in source):
-            return cls._read(override({}, source), {})
+            return cls._read(override({}, source))
         if isinstance(source, str | Path):
             from filfl.config.experiment import Experiment
 
-            return cls._read(Experiment.load(source).base, {})
+            return cls._read(Experiment.load(source).base)
         raise ConfigError(f"config must be a Config, a mapping of keys, or a TOML file (got {source!r})")
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> "Config":
         """A config from nested tables. Raises `ConfigError` with all mistakes."""
-        config = cls._read(table, {})
+        config = cls._read(table)
         config.check()
         return config
 
@@ -118,33 +105,24 @@ class Config(Root):
 
         If the plug-in of a section changes, the options that the new one does not have are dropped.
         """
-        touched = {key.partition(".")[0] for key in dotted_keys(changes)}
-        before = {section: getattr(self, section) for section in SECTIONS}
-        config = self._read(override(self.table(), changes), before, touched)
+        config = self._read(override(self.table(), changes), self)
         config.check()
         return config
 
     @classmethod
-    def _read(cls, table: Mapping[str, Any], before: Mapping[str, Any], touched: set[str] | None = None) -> "Config":
-        """Read the touched sections (None: all of them) and take the others from `before`. See `check` for the rest."""
+    def _read(cls, table: Mapping[str, Any], before: "Config | None" = None) -> "Config":
+        """A config before `check`. A plug-in that stays the same keeps the Python objects that it has in `before`."""
         problems: list[str] = []
         sections: dict[str, Any] = {}
         for section in SECTIONS:
-            if touched is not None and section not in touched:
-                sections[section] = before[section]
-                continue
-            try:
-                sections[section] = _read_section(section, table.get(section, {}), before.get(section))
-            except ConfigError as error:
-                problems += error.problems
-        try:
+            with collecting(problems):
+                sections[section] = _read_section(section, table.get(section, {}), getattr(before, section, None))
+        with collecting(problems):
             outside = {key: value for key, value in table.items() if key not in SECTIONS}
-            root = read(Root, outside, "", also_known=SECTIONS)
-        except ConfigError as error:
-            problems += error.problems
+            config = read(cls, outside, "", also_known=SECTIONS, **sections)
         if problems:
             raise ConfigError(problems)
-        return cls(**write(root), **sections)
+        return config
 
     def with_own(
         self,
@@ -159,35 +137,35 @@ class Config(Root):
         The general options of a section, such as selection.k, are kept for a function and are replaced by those of a
         plug-in.
         """
-        own: dict[str, Any] = {}
-        for argument, value in {"data": data, "model": model, "filter": filter, "selection": selection}.items():
-            if isinstance(value, KINDS[argument].base):
-                check_options(f"{argument}: {type(value).__name__}", type(value))
-        if data is not None and not isinstance(data, FederatedData | Dataset):
-            raise DataError(
-                f"data must be FederatedData, as made by FederatedData.from_arrays(x, y, client_ids) "
-                f"(got {type(data).__name__})"
-            )
-        if data is not None:
-            own["data"] = (
-                data
-                if isinstance(data, Dataset)
-                else Arrays(data=data, noisy=self.data.noisy, wrong_labels=self.data.wrong_labels)
-            )
-        if model is not None:
-            if isinstance(model, nn.Module):
-                raise PluginError("model must be a function that makes a new module, such as lambda: nn.Linear(8, 3)")
-            own["model"] = model if isinstance(model, Model) else OwnModel(make=_function("model", model))
-        if filter is not None:
-            method = filter if isinstance(filter, Filter) else OwnFilter(function=_function("filter", filter))
-            own["filter"] = replace(self.filter, method=method)
-        if selection is not None and not isinstance(selection, Selection):
-            selection = OwnSelection(function=_function("selection", selection), k=self.selection.k)
-        if selection is not None:
-            own["selection"] = selection
+        given = {"data": data, "model": model, "filter": filter, "selection": selection}
+        own = {argument: self._own(argument, value) for argument, value in given.items() if value is not None}
+        if "filter" in own:
+            own["filter"] = replace(self.filter, method=own["filter"])
         config = replace(self, **own)
         config.check()
         return config
+
+    def _own(self, argument: str, value: Any) -> Any:
+        """An object given from Python as a plug-in."""
+        base = KINDS[argument].base
+        if isinstance(value, base):
+            check_options(f"{argument}: {type(value).__name__}", type(value))
+            return value
+        if argument == "data":
+            if not isinstance(value, FederatedData):
+                made = "as made by FederatedData.from_arrays(x, y, client_ids)"
+                raise DataError(f"data must be FederatedData, {made} (got {type(value).__name__})")
+            return Arrays(data=value, noisy=self.data.noisy, wrong_labels=self.data.wrong_labels)
+        if argument == "model" and isinstance(value, nn.Module):
+            raise PluginError("model must be a function that makes a new module, such as lambda: nn.Linear(8, 3)")
+        kinds = f"{argument} must be a plug-in or a function"
+        if isinstance(value, type) and issubclass(value, base):
+            raise PluginError(f"{kinds}; use {value.__name__}() instead of the class")
+        if not callable(value):
+            raise PluginError(f"{kinds} (got {type(value).__name__})")
+        if argument == "model":
+            return OwnModel(make=value)
+        return OwnFilter(function=value) if argument == "filter" else OwnSelection(function=value, k=self.selection.k)
 
     def require_objects(self) -> None:
         """Raise `ConfigError` if the config names an object from Python ("own", "arrays") that was not given."""
@@ -198,9 +176,8 @@ class Config(Root):
 
     def table(self) -> dict[str, Any]:
         """The complete config as nested tables, from which `from_table` makes this config again."""
-        table = write(Root(name=self.name, seed=self.seed, rounds=self.rounds))
-        for section in (f.name for f in dataclasses.fields(self) if f.name in SECTIONS):
-            plugin = getattr(self, section)
+        table = write(self)
+        for section, plugin in objects_of(self).items():
             if section == "filter":
                 method = write(self.filter.method) if self.filter.method else {}
                 table[section] = {"name": self.filter.name} | write(plugin) | method
@@ -214,7 +191,7 @@ class Config(Root):
 
     def check(self) -> None:
         """Raise `ConfigError` with all values outside their range and all contradictions between options."""
-        problems = misfits(Root(name=self.name, seed=self.seed, rounds=self.rounds), "")
+        problems = misfits(self, "")
         problems += [text for section in SECTIONS for text in misfits(getattr(self, section), section)]
         if self.filter.method:
             problems += misfits(self.filter.method, "filter")
@@ -292,30 +269,11 @@ def _read_filter(given: Mapping[str, Any], before: Filter | None) -> FilterOptio
     """The section [filter]: general options, and the options of the filter that it names."""
     general = options_of(FilterOptions)
     problems: list[str] = []
-    options, method = FilterOptions(), None
-    try:
+    with collecting(problems):
         options = read(FilterOptions, {key: value for key, value in given.items() if key in general}, "filter")
-    except ConfigError as error:
-        problems += error.problems
-    own = {key: value for key, value in given.items() if key not in general}
-    if own.get("name") == NO_FILTER:
-        known = [*general, "name"]
-        keys = {key: unknown_key("filter", key, known) for key in own if key != "name"}
-        problems += (keys | options_of_others("filter", NO_FILTER, keys)).values()
-    else:
-        try:
-            method = read_plugin("filter", own, general, before)
-        except ConfigError as error:
-            problems += error.problems
+    with collecting(problems):
+        own = {key: value for key, value in given.items() if key not in general}
+        method = read_plugin("filter", own, general, before)
     if problems:
         raise ConfigError(problems)
-    return replace(options, method=method)
-
-
-def _function(argument: str, value: Any) -> Any:
-    """An argument that must be a function or a plug-in."""
-    if isinstance(value, type) and issubclass(value, KINDS[argument].base):
-        raise PluginError(f"{argument} must be a plug-in or a function; use {value.__name__}() instead of the class")
-    if not callable(value):
-        raise PluginError(f"{argument} must be a plug-in or a function (got {type(value).__name__})")
-    return value
+    return replace(options, method=None if isinstance(method, NoFilter) else method)

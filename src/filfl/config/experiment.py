@@ -16,6 +16,8 @@ from filfl.errors import ConfigError
 
 SECTIONS = ("arms", "factors", "compare", "scale", "figure")
 """The sections of an experiment file that are not part of the config of a run."""
+SHIPPED = resources.files("filfl") / "experiments"
+"""The experiments that come with filfl."""
 LAPTOP = "laptop"
 """The name of the scale without changes."""
 
@@ -62,19 +64,15 @@ class Experiment:
     @classmethod
     def load(cls, source: str | Path) -> "Experiment":
         """Read a TOML file, or an experiment that comes with filfl, by its name."""
-        path = Path(source)
-        shipped = resources.files("filfl") / "experiments" / f"{source}.toml"
+        path, shipped = Path(source), SHIPPED / f"{source}.toml"
         try:
-            if path.is_file():
-                text = path.read_text(encoding="utf-8-sig")
-            elif shipped.is_file():
-                text = shipped.read_text(encoding="utf-8")
-            elif path.is_dir():
+            file = path if path.is_file() else shipped
+            if not file.is_file() and path.is_dir():
                 raise ConfigError(f"{source} is a folder, not a TOML file")
-            else:
+            if not file.is_file():
                 known = ", ".join(shipped_names())
                 raise ConfigError(f"there is no file {source} and no experiment of that name (known: {known})")
-            table = tomllib.loads(text)
+            table = tomllib.loads(file.read_text(encoding="utf-8-sig"))
         except (ValueError, RecursionError) as error:
             raise ConfigError(f"{source} is not valid TOML: {error}") from None
         except OSError as error:
@@ -115,12 +113,11 @@ class Experiment:
         arms = tuple(replace(arm, start=arm.start and arm.start.at_scale(name)) for arm in arms)
         return replace(self, base=override(self.base, changes), arms=arms)
 
-    def config(self, changes: Mapping[str, Any], arm: Arm | None = None, seed: int | None = None) -> Config:
-        """The config of one run: the base with these changes, then those of the arm, then the seed."""
+    def config(self, changes: Mapping[str, Any], arm: Arm | None = None) -> Config:
+        """The config of one run: the base with these changes, then those of the arm."""
         base = arm.start.base if arm and arm.start else self.base
-        table = override(override(base, changes), arm.changes if arm else {})
         try:
-            return Config.from_table(table if seed is None else {**table, "seed": seed})
+            return Config.from_table(override(override(base, changes), arm.changes if arm else {}))
         except ConfigError as error:
             where = f"arms.{arm.name}: " if arm else ""
             raise ConfigError([where + problem for problem in error.problems]) from None
@@ -147,8 +144,7 @@ class Experiment:
 
 def shipped_names() -> list[str]:
     """The names of the experiments that come with filfl."""
-    folder = resources.files("filfl") / "experiments"
-    return sorted(entry.name[:-5] for entry in folder.iterdir() if entry.name.endswith(".toml"))
+    return sorted(entry.name[:-5] for entry in SHIPPED.iterdir() if entry.name.endswith(".toml"))
 
 
 def _read_arms(table: Mapping[str, Any]) -> Iterator[Arm]:
@@ -183,9 +179,7 @@ def _crossed(factors: Mapping[str, Any]) -> Iterator[Arm]:
     baseline = next(iter(next(iter(factors.values()))))
     for combination in product(*(levels.items() for levels in reversed(list(factors.values())))):
         names = tuple(level for level, _ in reversed(combination))
-        changes: dict[str, Any] = {}
-        for _, given in combination:
-            changes |= dotted_keys(given)
+        changes = {key: value for _, given in combination for key, value in dotted_keys(given).items()}
         yield Arm("-".join(names), changes, "-".join([baseline, *names[1:]]), levels=names)
 
 
@@ -194,8 +188,7 @@ def _shipped(key: str, name: object) -> Experiment:
     if not isinstance(name, str) or name not in shipped_names():
         raise ConfigError(unknown_name(key, name, shipped_names()))
     # Not `load`: a file of that name in the current folder must not replace the one that comes with filfl.
-    text = (resources.files("filfl") / "experiments" / f"{name}.toml").read_text(encoding="utf-8")
-    return Experiment.from_table(tomllib.loads(text))
+    return Experiment.from_table(tomllib.loads((SHIPPED / f"{name}.toml").read_text(encoding="utf-8")))
 
 
 def _dotted_but_arms(scale: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from filfl.aggregation import AGGREGATIONS, Aggregation
 from filfl.algorithms import ALGORITHMS, Algorithm
 from filfl.attacks import ATTACKS, Attack
 from filfl.availability import AVAILABILITIES, Availability
-from filfl.config.schema import Section, allowed, objects_of, options_of, read, show, unknown_name
+from filfl.config.schema import Section, allowed, collecting, objects_of, options_of, read, show, unknown_name
 from filfl.data import DATASETS, Dataset
 from filfl.errors import ConfigError, only_on_flower
 from filfl.filtering import FILTERS, Filter
@@ -35,24 +35,28 @@ class Kind:
     on_flower: tuple[str, ...] = ()
     """Names of plug-ins that only `filfl.flower` can supply."""
 
+    def make(self) -> Any:
+        """The default plug-in."""
+        return self.registry[self.default]()
 
+
+@dataclass(frozen=True, kw_only=True)
+class NoFilter(Section):
+    """No filtering: plain federated learning."""
+
+
+NO_FILTER = "none"
+"""The name of the section [filter] that switches filtering off."""
 KINDS: dict[str, Kind] = {
     "data": Kind(Dataset, DATASETS, "digits"),
     "model": Kind(Model, MODELS, "mlp"),
     "availability": Kind(Availability, AVAILABILITIES, "always", on_flower=("connected",)),
-    "filter": Kind(Filter, {**FILTERS, "own": OwnFilter}, "dgf"),
+    "filter": Kind(Filter, {NO_FILTER: NoFilter, **FILTERS, "own": OwnFilter}, "dgf"),
     "selection": Kind(Selection, SELECTIONS, "random"),
     "algorithm": Kind(Algorithm, ALGORITHMS, "fedavg"),
     "aggregation": Kind(Aggregation, AGGREGATIONS, "mean", on_flower=("flower",)),
     "attack": Kind(Attack, ATTACKS, "none"),
 }
-NO_FILTER = "none"
-"""The name of the section [filter] that switches filtering off."""
-
-
-def names(section: str) -> list[str]:
-    """The names that a section can have in a config file."""
-    return [*([NO_FILTER] if section == "filter" else []), *KINDS[section].registry]
 
 
 def plugin_class(section: str, name: object) -> type[Any]:
@@ -65,7 +69,7 @@ def plugin_class(section: str, name: object) -> type[Any]:
             raise only_on_flower(section, name)
         if ":" in name:
             return _imported(section, name)
-    raise ConfigError(unknown_name(f"{section}.name", name, [*names(section), f"an import path {IMPORT_PATH}"]))
+    raise ConfigError(unknown_name(f"{section}.name", name, [*kind.registry, f"an import path {IMPORT_PATH}"]))
 
 
 def name_of(section: str, plugin: object) -> str:
@@ -96,36 +100,22 @@ def read_plugin(
     before: the plug-in so far. If its name stays, so do the Python objects that it holds.
     """
     name = given.get("name", KINDS[section].default)
-    options = {key: value for key, value in given.items() if key != "name"}
+    own = {key: value for key, value in given.items() if key != "name"}
     if before is not None and name == name_of(section, before):
-        cls = type(before)
-        objects = objects_of(before)
+        cls, objects = type(before), objects_of(before)
     else:
         cls, objects = plugin_class(section, name), {}
-    foreign = options_of_others(section, name, [key for key in options if key not in options_of(cls)])
-    problems = list(foreign.values())
-    try:
-        plugin = read(
-            cls,
-            {key: value for key, value in options.items() if key not in foreign},
-            section,
-            ["name", *also_known],
-            **objects,
-        )
-    except ConfigError as error:
-        problems = [*error.problems, *problems]
-    if problems:
-        raise ConfigError(problems)
-    return plugin
-
-
-def options_of_others(section: str, name: object, keys: Iterable[str]) -> dict[str, str]:
-    """Of these keys those that are options of other plug-ins, each with a message."""
-    messages = {}
-    for key in keys:
+    foreign: list[str] = []
+    for key in [key for key in own if key not in options_of(cls)]:
         if owners := [other for other in KINDS[section].registry if key in option_names(section, other)]:
-            messages[key] = f"{section}.{key} is an option of {' and '.join(owners)}, not of {name}; remove it"
-    return messages
+            foreign.append(f"{section}.{key} is an option of {' and '.join(owners)}, not of {name}; remove it")
+            del own[key]
+    problems: list[str] = []
+    with collecting(problems):
+        plugin = read(cls, own, section, ["name", *also_known], **objects)
+    if problems or foreign:
+        raise ConfigError(problems + foreign)
+    return plugin
 
 
 def _imported(section: str, path: str) -> type[Any]:

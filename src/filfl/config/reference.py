@@ -6,6 +6,7 @@
 import ast
 import dataclasses
 import inspect
+import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
@@ -14,15 +15,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from filfl.config.config import GENERAL, Root
+from filfl.config.config import GENERAL, Config
 from filfl.config.experiment import Compare
 from filfl.config.figure import Figure
-from filfl.config.plugins import KINDS, NO_FILTER
+from filfl.config.plugins import KINDS
 from filfl.config.schema import allowed, dotted, options_of, show
 from filfl.config.sections import FilterOptions
 
 WIDTH = 120
-NO_FILTERING = "No filtering: plain federated learning."
 INTRODUCTION = """\
 # Config reference
 
@@ -67,14 +67,10 @@ def descriptions(cls: type[Any]) -> dict[str, str]:
             continue
         (definition,) = ast.parse(textwrap.dedent(inspect.getsource(each))).body
         body = definition.body if isinstance(definition, ast.ClassDef) else []
-        for statement, following in pairwise(body):
-            if (
-                isinstance(statement, ast.AnnAssign)
-                and isinstance(statement.target, ast.Name)
-                and isinstance(following, ast.Expr)
-                and isinstance(following.value, ast.Constant)
-            ):
-                texts[statement.target.id] = " ".join(str(following.value.value).split())
+        for pair in pairwise(body):
+            match pair:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=text)):
+                    texts[name] = " ".join(str(text).split())
     return texts
 
 
@@ -92,33 +88,31 @@ def _default(field: "dataclasses.Field[Any]") -> str:
 
 def render() -> str:
     """The page docs/config.md."""
-    lines = [INTRODUCTION, "## Outside any section", "", *_items(options(Root, ""))]
+    lines = [INTRODUCTION, "## Outside any section", "", *_items(options(Config, ""))]
     for section, kind in KINDS.items():
         shared = FilterOptions if section == "filter" else kind.base
         lines += ["", f"## [{section}]", "", *_wrapped(inspect.getdoc(shared) or ""), ""]
         lines += [f"Default: `{section}.name = {show(kind.default)}`.", ""]
-        common = options(shared, section)
-        if common:
+        if common := options(shared, section):
             lines += [f"With every `{section}.name`:", "", *_items(common), ""]
-        if section == "filter":
-            lines += [f'### filter.name = "{NO_FILTER}"', "", NO_FILTERING, ""]
         for name, cls in kind.registry.items():
-            lines += [f"### {section}.name = {show(name)}", "", *_wrapped(inspect.getdoc(cls) or ""), ""]
-            known = {option.key for option in common}
-            lines += [*_items([option for option in options(cls, section) if option.key not in known]), ""]
+            lines += [f"### {section}.name = {show(name)}", *_described(cls, section, common), ""]
     for section, cls in GENERAL.items():
-        lines += ["", f"## [{section}]", "", *_wrapped(inspect.getdoc(cls) or ""), "", *_items(options(cls, section))]
+        lines += ["", f"## [{section}]", *_described(cls, section)]
     lines += ["", "## Sections of an experiment file", ""]
     lines += _wrapped(
         "An experiment file is a config with arms: `[arms.NAME]` has the keys that an arm changes, `[factors.NAME]` "
         "makes the arms from all combinations of levels, `[scale.NAME]` has the keys that `--scale NAME` changes."
     )
     for section, cls in {"compare": Compare, "figure": Figure}.items():
-        lines += ["", f"### [{section}]", "", *_wrapped(inspect.getdoc(cls) or ""), "", *_items(options(cls, section))]
-    text = "\n".join(lines)
-    while "\n\n\n" in text:
-        text = text.replace("\n\n\n", "\n\n")
-    return text.rstrip() + "\n"
+        lines += ["", f"### [{section}]", *_described(cls, section)]
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
+
+
+def _described(cls: type[Any], section: str, common: list[Option] | None = None) -> list[str]:
+    """The documentation of a class and its options, without those that all plug-ins of the section have."""
+    own = [option for option in options(cls, section) if option not in (common or [])]
+    return ["", *_wrapped(inspect.getdoc(cls) or ""), "", *_items(own)]
 
 
 def _items(described: list[Option]) -> Iterator[str]:

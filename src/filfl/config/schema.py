@@ -11,7 +11,7 @@ import math
 import numbers
 import re
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -40,24 +40,19 @@ class Section:
 class Range:
     """The numbers that an option may take. `above` and `below` exclude their bound."""
 
-    at_least: float | None = None
-    at_most: float | None = None
-    above: float | None = None
-    below: float | None = None
+    at_least: float = -math.inf
+    at_most: float = math.inf
+    above: float = -math.inf
+    below: float = math.inf
 
     def __contains__(self, value: float) -> bool:
-        return (
-            (self.at_least is None or value >= self.at_least)
-            and (self.at_most is None or value <= self.at_most)
-            and (self.above is None or value > self.above)
-            and (self.below is None or value < self.below)
-        )
+        return self.at_least <= value <= self.at_most and self.above < value < self.below
 
     def __str__(self) -> str:
-        if self.at_least is not None and self.at_most is not None:
+        if math.isfinite(self.at_least) and math.isfinite(self.at_most):
             return f"between {self.at_least:g} and {self.at_most:g}"
         ends = {"of at least": self.at_least, "of at most": self.at_most, "above": self.above, "below": self.below}
-        return " and ".join(f"{word} {end:g}" for word, end in ends.items() if end is not None)
+        return " and ".join(f"{word} {end:g}" for word, end in ends.items() if math.isfinite(end))
 
 
 Count = Annotated[int, Range(at_least=1)]
@@ -87,6 +82,15 @@ class _Misfit(Exception):
     """A value that an option cannot take."""
 
 
+@contextlib.contextmanager
+def collecting(problems: list[str]) -> Iterator[None]:
+    """Add the problems of a `ConfigError` to a list, so that those of several parts are reported together."""
+    try:
+        yield
+    except ConfigError as error:
+        problems += error.problems
+
+
 def read(cls: type[T], table: Mapping[str, Any], where: str, also_known: Iterable[str] = (), **objects: Any) -> T:
     """Make an instance of the dataclass `cls` from a table.
 
@@ -94,18 +98,14 @@ def read(cls: type[T], table: Mapping[str, Any], where: str, also_known: Iterabl
     also_known: further keys to suggest when a key is unknown.
     objects: the values of the fields that are not options.
     """
-    hints = get_type_hints(cls, include_extras=True)
     fields = options_of(cls)
     problems = [unknown_key(where, key, [*fields, *also_known]) for key in table if key not in fields]
-    values = {}
+    values, misfits = _converted(cls, {name: table[name] for name in fields if name in table}, where)
+    problems += misfits
     for name, field in fields.items():
-        if name in table:
-            try:
-                values[name] = _convert(table[name], hints[name])
-            except _Misfit:
-                problems.append(_misfit(where, name, table[name], hints[name]))
-        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-            problems.append(f"{dotted(where, name)} is missing; it must be {allowed(hints[name])}")
+        if name not in table and field.default is field.default_factory is dataclasses.MISSING:
+            hint = get_type_hints(cls, include_extras=True)[name]
+            problems.append(f"{dotted(where, name)} is missing; it must be {allowed(hint)}")
     if problems:
         raise ConfigError(problems)
     return cls(**values, **objects)
@@ -113,32 +113,31 @@ def read(cls: type[T], table: Mapping[str, Any], where: str, also_known: Iterabl
 
 def misfits(instance: Any, where: str) -> list[str]:
     """One message for each option of an instance with a value of the wrong type or outside its range."""
-    hints = get_type_hints(type(instance), include_extras=True)
-    problems = []
-    for name in options_of(type(instance)):
-        value = getattr(instance, name)
-        try:
-            _convert(value, hints[name])
-        except _Misfit:
-            problems.append(_misfit(where, name, value, hints[name]))
-    return problems
-
-
-def _misfit(where: str, name: str, value: object, hint: Any) -> str:
-    return f"{dotted(where, name)} must be {allowed(hint)} (got {show(value)})"
+    return _converted(type(instance), _values(instance), where)[1]
 
 
 def write(instance: Any) -> dict[str, Any]:
     """The table from which `read` makes this instance. Options that are None are left out."""
-    hints = get_type_hints(type(instance), include_extras=True)
-    table = {}
-    for name in options_of(type(instance)):
-        value = getattr(instance, name)
-        with contextlib.suppress(_Misfit):  # reported by `misfits`
-            value = _convert(value, hints[name])  # so that 1 and 1.0 give the same table
-        if value is not None:
-            table[name] = list(value) if isinstance(value, tuple) else value
-    return table
+    values, _ = _converted(type(instance), _values(instance), "")  # so that 1 and 1.0 give the same table
+    return {
+        name: list(value) if isinstance(value, tuple) else value for name, value in values.items() if value is not None
+    }
+
+
+def _values(instance: Any) -> dict[str, Any]:
+    return {name: getattr(instance, name) for name in options_of(type(instance))}
+
+
+def _converted(cls: type[Any], given: Mapping[str, Any], where: str) -> tuple[dict[str, Any], list[str]]:
+    """Options in the types of their fields; and a message for each value that does not fit, which is left as it is."""
+    hints = get_type_hints(cls, include_extras=True)
+    values, problems = dict(given), []
+    for name, value in given.items():
+        try:
+            values[name] = _convert(value, hints[name])
+        except _Misfit:
+            problems.append(f"{dotted(where, name)} must be {allowed(hints[name])} (got {show(value)})")
+    return values, problems
 
 
 def is_folder_name(name: str) -> bool:

@@ -58,7 +58,7 @@ class FilterOptions(Section):
     was not available at the last filtering, or if h rounds have passed since then."""
     empty: Literal["zero", "global"] = "zero"
     """R of the empty set. zero: 0, as in the paper. global: the reward of the current global model."""
-    values: Literal["one-of-k", "leave-one-out", "banzhaf", "shapley", "none"] | None = None
+    values: Literal["one-of-k", "leave-one-out", "banzhaf", "shapley", "alone", "none"] | None = None
     """How clients are valued at every filtering (see values.md). Unset is one-of-k where the filter round has the
     clients' outputs on the filtering set (reward = "ensemble"), and none elsewhere: with reward = "average", it costs
     one more inference per client."""

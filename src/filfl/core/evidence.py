@@ -2,12 +2,16 @@
 filter's own."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 FilterMemory = Mapping[int, tuple[float, ...]]
 """A few numbers per client that a filter remembers from one filtering to the next."""
 
+PREFIX = "filtering set: "
+"""The notes of a record that begin with this are warnings about V."""
 MEMORY = 0.9
 """How much a measurement counts after each further measurement of the same client: those of about the last ten count,
 so that a client that improves, or begins to fail, is seen."""
@@ -67,5 +71,20 @@ class Evidence:
         clients = {k: self.of(k).adding(value, error) for k, value, error in measured}
         return replace(self, clients={**self.clients, **clients}, filterings=self.filterings + 1)
 
+    def auc(self, faulty: frozenset[int]) -> float | None:
+        """How well the estimates find these clients: see `auc`."""
+        known = {k: each.value / each.stderr for k, each in self.clients.items() if each.value and each.stderr}
+        return auc([known[k] for k in known], [k in faulty for k in known])
+
     def adding_gain(self, in_sample: float, honest: float) -> "Evidence":
         return replace(self, gains=(*self.gains, (in_sample, honest))[-LAST_GAINS:])
+
+
+def auc(scores: Sequence[float], faulty: Sequence[bool]) -> float | None:
+    """The chance that a faulty client has a lower score than a healthy one: 1 is perfect, 0.5 is guessing. None unless
+    there are clients of both kinds."""
+    score, bad = np.asarray(scores, dtype=np.float64), np.asarray(faulty, dtype=bool)
+    if bad.all() or not bad.any():
+        return None
+    low, high = score[bad][:, None], score[~bad][None, :]
+    return float(np.mean((low < high) + 0.5 * (low == high)))

@@ -180,6 +180,8 @@ class Server:
     aggregation: Aggregation
     problem: Problem | None = None
     """The objective F, where it is known: for the record only."""
+    faulty: frozenset[int] = frozenset()
+    """The faulty clients, where they are known, as in a simulation: for the record only."""
     warnings: tuple[str, ...] = ()
     """About the filtering set, before the first round."""
 
@@ -233,7 +235,8 @@ class Record:
     """How much lower the loss of S^f is than that of all clients, chosen on one half of V and measured on the other."""
     honest_gain_stderr: float | None
     metrics: dict[str, float]
-    """What can be measured only within a round: the filtering gap. The metrics of the test are added to them."""
+    """What can be measured only within a round: the filtering gap, and how well values find faulty clients. The metrics
+    of the test are added to them."""
 
     @classmethod
     def of(cls, t: int, S_t: Ids, outcome: Outcome, exchange: Exchange, server: Server, notes: list[str]) -> "Record":
@@ -267,7 +270,7 @@ class Record:
             values=outcome.assessment.values if outcome.assessment else [],
             honest_gain=gain.mean if gain else None,
             honest_gain_stderr=gain.stderr if gain else None,
-            metrics=filtering_gap(outcome, server) if outcome.did_filter else {},
+            metrics={**filtering_gap(outcome, server), **value_auc(outcome, server)} if outcome.did_filter else {},
         )
 
     def table(self) -> dict[str, Any]:
@@ -287,6 +290,12 @@ def filtering_gap(outcome: Outcome, server: Server) -> dict[str, float]:
         return {}
     v, z = (torch.stack([w[k].weights.vector for k in ids]).double().mean(dim=0) for ids in (sorted(w), outcome.S_f))
     return {"filtering_gap": server.problem.excess(v.cpu()) - server.problem.excess(z.cpu())}
+
+
+def value_auc(outcome: Outcome, server: Server) -> dict[str, float]:
+    """How well the running estimates find the faulty clients, where these are known."""
+    found = outcome.assessment.evidence.auc(server.faulty) if outcome.assessment and outcome.assessment.values else None
+    return {} if found is None else {"value_auc": found}
 
 
 def _lists(S_t: Ids, server: Server) -> bool:

@@ -3,11 +3,10 @@
 from filfl.data.arrays import Arrays
 from filfl.data.base import Dataset
 from filfl.data.cifar10 import Cifar10
-from filfl.data.digits import Digits
+from filfl.data.digits import Digits, Mnist5k
 from filfl.data.federated import FederatedData
 from filfl.data.femnist import Femnist
 from filfl.data.hub import Hub
-from filfl.data.mnist5k import Mnist5k
 from filfl.data.ridge import Ridge
 from filfl.data.shakespeare import Shakespeare
 from filfl.data.synthetic import Synthetic

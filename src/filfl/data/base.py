@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from filfl.config.schema import Count, Fraction, Positive, Section, Share
-from filfl.data.federated import FederatedData, Pair, floored
+from filfl.data.federated import FederatedData, Owned, Pair, floored
 from filfl.data.partition import PARTITIONS, Indices
 from filfl.rng import SETUP, stream
 
@@ -52,6 +52,24 @@ class Dataset(Section, ABC):
     @abstractmethod
     def read(self, seed: int) -> FederatedData:
         """Read the source and split it into clients, without random labels."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByClient(Dataset):
+    """A dataset with clients of its own, each of which gives up shares of its samples."""
+
+    filtering: Share = 0.05
+    """The share of each client's samples outside the test set in the server's filtering set; 0 leaves nothing to
+    filter with."""
+    validation: Share = 0.1
+    """The share of each client's samples outside the test set that it validates on; 0 is none."""
+
+    def hold_out(
+        self, x: ArrayLike, y: ArrayLike, owners: ArrayLike, test: float | Pair | Owned, seed: int
+    ) -> FederatedData:
+        """Split the samples of every client. `test` is a share as well, or a test set."""
+        shares = {"filtering": self.filtering, "validation": self.validation}
+        return FederatedData.from_arrays(x, y, owners, test=test, seed=seed, **shares)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,6 @@ from filfl.data.sources import Arrays, cached, find_source, not_in_test, read_np
 from filfl.errors import DataError
 from filfl.rng import SETUP, stream
 
-FILE = "cifar10_subset_10k_2k.npz"
 EXPECTED = (
     "the folder cifar-10-batches-py or cifar-10-batches-bin (from https://www.cs.toronto.edu/~kriz/cifar.html, "
     "unpacked), or an .npz with x_train, y_train, x_test and y_test"
@@ -42,12 +41,10 @@ class Cifar10(Partitioned):
     path: str | None = None
     """cifar-10-batches-py, cifar-10-batches-bin, or an .npz. Unset: the subset in the folder FILFL_DATA."""
     clients: Count = 200
-    """The number of clients."""
     filtering: Share = 0.01
-    """The share of the training images that the server filters with. 0 leaves no filtering set."""
 
     def read(self, seed: int) -> FederatedData:
-        source = find_source(self.path, FILE, EXPECTED)
+        source = find_source(self.path, "cifar10_subset_10k_2k.npz", EXPECTED)
         x, y, test_x, test_y = read_cifar10(source)
         kept = np.flatnonzero(not_in_test(x, test_x, source.name))
         order = stream(seed, SETUP, "held-out").permutation(kept)
@@ -57,10 +54,7 @@ class Cifar10(Partitioned):
 
 
 def read_cifar10(path: Path) -> list[NDArray[Any]]:
-    """Read x_train, y_train, x_test and y_test from a folder of batches, from its parent folder, or from an .npz.
-
-    Images are uint8 [n, 3, 32, 32], labels are from 0 to 9.
-    """
+    """Read x_train, y_train, x_test and y_test from a folder of batches, from its parent folder, or from an .npz."""
     if path.suffix == ".npz" and path.is_file():
         x, y, test_x, test_y = read_npz(path, ("x_train", "y_train", "x_test", "y_test")).values()
         train = _checked(x, y, f"{path}, x_train and y_train")

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from filfl.config.schema import Count, Share
-from filfl.data.base import Dataset
+from filfl.data.base import ByClient
 from filfl.data.federated import FederatedData
 from filfl.data.leaf import leaf_files, read_leaf
 from filfl.data.sources import Arrays, cached, draw_clients, find_source, not_in_test, read_npz, warn_count
@@ -21,7 +21,7 @@ EXPECTED = "a folder with LEAF's train/*.json and test/*.json, or an .npz with i
 
 
 @dataclass(frozen=True, kw_only=True)
-class Femnist(Dataset):
+class Femnist(ByClient):
     """LEAF's FEMNIST: characters by their writers, from LEAF's JSON files or an .npz; also other images in this format.
 
     The global test set consists of LEAF's test images of the writers that take part. A training image that is also a
@@ -37,10 +37,6 @@ class Femnist(Dataset):
     image: tuple[Count, ...] = (28, 28)
     """Height and width of an image and, if there are several, the number of channels."""
     validation: Share = 0.2
-    """The share of each writer's training images that it validates on; 0 is none."""
-    filtering: Share = 0.05
-    """The share of each writer's training images that goes to the server's filtering set; 0 leaves nothing to filter
-    with."""
 
     def read(self, seed: int) -> FederatedData:
         source = find_source(self.path, "femnist_leaf_writers.npz", EXPECTED)
@@ -63,10 +59,7 @@ class Femnist(Dataset):
         test = (images[tested], labels[tested], writers[tested])
         own = (images[train], labels[train], writers[train])
         del raw, images  # as large as the arrays made from them
-        data = FederatedData.from_arrays(
-            *own, test=test, filtering=self.filtering, validation=self.validation, seed=seed
-        )
-        return replace(data, classes=self.classes, names=names[chosen])
+        return replace(self.hold_out(*own, test, seed), classes=self.classes, names=names[chosen])
 
     def _checked(
         self, raw: Arrays, source: Path

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from filfl.config.schema import Count, Share, show
-from filfl.data.base import Dataset
+from filfl.data.base import ByClient
 from filfl.data.federated import FederatedData, floored
-from filfl.data.shakespeare import ALPHABET, WINDOW, encode, warn_unknown
+from filfl.data.shakespeare import ALPHABET, WINDOW, encode_or_warn
 from filfl.data.sources import draw_clients, not_in_test
 from filfl.errors import ConfigError, DataError
 
@@ -32,7 +32,7 @@ class Table(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hub(Dataset):
+class Hub(ByClient):
     """A dataset of the Hugging Face hub by name, with any partitioner of flwr-datasets: pip install 'filfl[hub]'.
 
     With `by`, every value of that column is a client. Without it, `partitioner` splits the samples into clients.
@@ -60,10 +60,6 @@ class Hub(Dataset):
     """The split with the test set. If it does not exist, the share `test` of every client's samples is the test set."""
     test: Share = 0.1
     """If there is no `test_split`: the share of each client's samples in the test set."""
-    filtering: Share = 0.05
-    """The share of each client's other samples in the server's filtering set; 0 leaves nothing to filter with."""
-    validation: Share = 0.1
-    """The share of each client's samples outside the test set that it validates on; 0 is none."""
 
     def read(self, seed: int) -> FederatedData:
         if not self.dataset:
@@ -90,9 +86,7 @@ class Hub(Dataset):
         if test is not None or x.dtype == np.int8:
             own = not_in_test(x, tested[0], self.dataset)
             x, y, owners = x[own], y[own], owners[own]
-        data = FederatedData.from_arrays(
-            x, y, owners, test=tested, filtering=self.filtering, validation=self.validation, seed=seed
-        )
+        data = self.hold_out(x, y, owners, tested, seed)
         return replace(data, classes=classes) if classes else data
 
     def _load(self, seed: int) -> tuple[list[Table], Table | None]:
@@ -152,12 +146,13 @@ def _arguments(pairs: Sequence[str]) -> dict[str, Any]:
 
 def _find_column(option: str, given: str | None, usual: Sequence[str], columns: Sequence[str]) -> str:
     """The column named by an option, or the first of the usual ones that exists."""
+    known = ", ".join(columns)
     if given is not None and given not in columns:
-        raise ConfigError(f"data.{option} must be one of {', '.join(columns)} (got {given})")
+        raise ConfigError(f"data.{option} must be one of {known} (got {given})")
     found = given or next((name for name in usual if name in columns), None)
     if found is None:
         raise ConfigError(
-            f"data.{option} is not set and no column is named {', '.join(usual)}; set it to one of {', '.join(columns)}"
+            f"data.{option} is not set and no column is named {', '.join(usual)}; set it to one of {known}"
         )
     return found
 
@@ -168,12 +163,10 @@ def _inputs(tables: Sequence[Table], column: str) -> NDArray[Any]:
     if not values:
         raise DataError(f"column {column} is empty")
     if isinstance(values[0], str):
-        for i, text in enumerate(values):
-            if len(text) != WINDOW:
-                raise DataError(
-                    f"column {column}: strings must have {WINDOW} characters (got {len(text)} in sample {i})"
-                )
-        return _encoded(values, column).reshape(-1, WINDOW)
+        if wrong := [i for i, text in enumerate(values) if len(text) != WINDOW]:
+            got = f"{len(values[wrong[0]])} in sample {wrong[0]}"
+            raise DataError(f"column {column}: strings must have {WINDOW} characters (got {got})")
+        return encode_or_warn("".join(values), f"column {column}").reshape(-1, WINDOW)
     try:
         stacked = np.stack([np.asarray(value) for value in values])
     except ValueError:
@@ -196,14 +189,8 @@ def _targets(tables: Sequence[Table], column: str) -> tuple[NDArray[Any], int]:
     if not all(isinstance(value, str) for value in values):
         return np.asarray(values), 0
     if all(len(value) == 1 for value in values):
-        return _encoded(values, column), len(ALPHABET)
+        return encode_or_warn("".join(values), f"column {column}"), len(ALPHABET)
     return np.unique(values, return_inverse=True)[1], 0
-
-
-def _encoded(texts: Sequence[str], column: str) -> NDArray[np.int8]:
-    codes, unknown = encode("".join(texts))
-    warn_unknown(f"column {column}", unknown)
-    return codes
 
 
 def _owners(tables: Sequence[Table], by: str | None) -> NDArray[Any]:

@@ -22,8 +22,7 @@ def iid(labels: Indices, clients: int, min_size: int, rng: np.random.Generator) 
 def dirichlet(labels: Indices, clients: int, min_size: int, rng: np.random.Generator, alpha: float) -> list[Indices]:
     """Each class is split over the clients by proportions drawn from Dir(alpha).
 
-    With a small alpha a client has few classes; a large alpha approaches iid. Clients below `min_size` receive
-    samples from the client that has most.
+    Clients below `min_size` receive samples from the client that has most.
     """
     _check_total(len(labels), clients, min_size)
     parts: list[list[int]] = [[] for _ in range(clients)]
@@ -40,10 +39,7 @@ def dirichlet(labels: Indices, clients: int, min_size: int, rng: np.random.Gener
 
 
 def shards(labels: Indices, clients: int, min_size: int, rng: np.random.Generator, shards_each: int) -> list[Indices]:
-    """Samples sorted by label are cut into `clients x shards_each` shards; every client gets `shards_each` of them.
-
-    With one shard per client, a client has about one class.
-    """
+    """Samples sorted by label are cut into `clients x shards_each` shards; every client gets `shards_each` of them."""
     _check_total(len(labels), clients, max(min_size, shards_each))
     shuffled = rng.permutation(len(labels))
     by_label = shuffled[np.argsort(labels[shuffled], kind="stable")]
@@ -51,10 +47,7 @@ def shards(labels: Indices, clients: int, min_size: int, rng: np.random.Generato
     assignment = rng.permutation(len(pieces)).reshape(clients, shards_each)
     parts = [np.concatenate([pieces[i] for i in mine]) for mine in assignment]
     if min(map(len, parts)) < min_size:
-        raise DataError(
-            f"data.min_size = {min_size} is more than the data.shards = {shards_each} shards of a client have; "
-            "lower one of them"
-        )
+        raise DataError(f"data.min_size = {min_size} is more than data.shards = {shards_each} shards have; lower one")
     return parts
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from filfl.config.schema import Count, NonNegative, Share
-from filfl.data.base import Dataset
+from filfl.data.base import ByClient
 from filfl.data.federated import FederatedData
 from filfl.errors import DataError
 from filfl.rng import SETUP, stream
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ridge(Dataset):
+class Ridge(ByClient):
     """Least squares with a known optimum: y = x . (w0 + heterogeneity * delta_k) + noise * e; all draws are N(0, 1).
 
     With model.name = "linear", which minimises the mean squared error, the metrics include the squared distance to the
@@ -37,9 +37,6 @@ class Ridge(Dataset):
     test: Share = 0.1
     """The share of each client's samples in the test set."""
     filtering: Share = 0.1
-    """The share of each client's other samples in the server's filtering set; 0 leaves nothing to filter with."""
-    validation: Share = 0.1
-    """The share of each client's samples outside the test set that it validates on; 0 is none."""
 
     def known_problem(self, data: FederatedData, model: "Model", weight_decay: float) -> "LeastSquares | None":
         return least_squares(data, weight_decay) if model.fits_least_squares else None
@@ -53,9 +50,7 @@ class Ridge(Dataset):
             x.append(rng.normal(size=(self.samples, self.features)))
             y.append(x[-1] @ w + self.noise * rng.normal(size=self.samples))
         arrays = np.concatenate(x), np.concatenate(y), np.repeat(np.arange(self.clients), self.samples)
-        return FederatedData.from_arrays(
-            *arrays, test=self.test, filtering=self.filtering, validation=self.validation, seed=seed
-        )
+        return self.hold_out(*arrays, self.test, seed)
 
 
 @dataclass(frozen=True, eq=False)

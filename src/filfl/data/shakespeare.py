@@ -30,6 +30,7 @@ ALPHABET = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklm
 """LEAF's 80 characters in its order. The code of a character is its index."""
 UNKNOWN = ALPHABET.index(" ")
 """The code of every character outside the alphabet: the space."""
+OUTSIDE = "characters outside the alphabet, replaced by spaces"
 WINDOW = 80
 """The number of characters of an input. A row of windows has one more, the label."""
 
@@ -113,7 +114,7 @@ class Shakespeare(Dataset):
         else:
             arrays = cached("shakespeare-speeches-2", [source], lambda: parse_speeches(source))
         warn_count(source, "roles without text, left out", int(arrays["empty"].item()))
-        warn_unknown(source, int(arrays["unknown"].item()))
+        warn_count(source, OUTSIDE, int(arrays["unknown"].item()))
         names = arrays["names"].tolist()
         parts = np.split(arrays["codes"], np.cumsum(arrays["sizes"]))[:-1]
         if source.is_dir():
@@ -220,8 +221,11 @@ def encode(text: str) -> tuple[NDArray[np.int8], int]:
     return np.where(unknown, np.int8(UNKNOWN), codes), int(unknown.sum())
 
 
-def warn_unknown(source: object, count: int) -> None:
-    warn_count(source, "characters outside the alphabet, replaced by spaces", count)
+def encode_or_warn(text: str, source: object) -> NDArray[np.int8]:
+    """The code of every character; warns if there are characters outside the alphabet."""
+    codes, unknown = encode(text)
+    warn_count(source, OUTSIDE, unknown)
+    return codes
 
 
 def sliding_windows(codes: NDArray[np.int8]) -> Rows:
@@ -233,8 +237,7 @@ def sliding_windows(codes: NDArray[np.int8]) -> Rows:
 
 def disjoint_windows(codes: NDArray[np.int8]) -> Rows:
     """The windows of a text that do not overlap: each starts after the label of the previous one."""
-    count = len(codes) // (WINDOW + 1)
-    return codes[: count * (WINDOW + 1)].reshape(count, WINDOW + 1)
+    return codes[: len(codes) // (WINDOW + 1) * (WINDOW + 1)].reshape(-1, WINDOW + 1)
 
 
 def read_text(path: Path, key: str) -> tuple[Rows, Rows]:
@@ -247,9 +250,7 @@ def read_text(path: Path, key: str) -> tuple[Rows, Rows]:
         raise DataError(f"{key} must be a text file in UTF-8: {path} ({error})") from None
     if len(text) <= WINDOW:
         raise DataError(f"{key} must have at least {WINDOW + 1} characters: {path} has {len(text)}")
-    codes, unknown = encode(text)
-    warn_unknown(path, unknown)
-    return _pair(disjoint_windows(codes))
+    return _pair(disjoint_windows(encode_or_warn(text, path)))
 
 
 def _pair(rows: Rows) -> tuple[Rows, Rows]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from filfl.config.schema import Count, NonNegative, Share
-from filfl.data.base import Dataset
+from filfl.data.base import ByClient
 from filfl.data.federated import FederatedData
 from filfl.rng import SETUP, stream
 
@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Synthetic(Dataset):
+class Synthetic(ByClient):
     """Synthetic(alpha, beta) of FedProx: y = argmax(W_k x + b_k), with its own W_k, b_k and inputs for each client.
 
     As in the code of FedProx's authors, alpha and beta are standard deviations.
@@ -39,19 +39,12 @@ class Synthetic(Dataset):
     """The maximum number of samples per client. Sizes are lognormal(4, 2) + 50, so with 50 or less all are equal."""
     test: Share = 0.1
     """The share of each client's samples in the test set."""
-    filtering: Share = 0.05
-    """The share of each client's other samples in the server's filtering set; 0 leaves nothing to filter with."""
-    validation: Share = 0.1
-    """The share of each client's samples outside the test set that it validates on; 0 is none."""
 
     def read(self, seed: int) -> FederatedData:
         x, y = zip(*(self._samples(seed, k) for k in range(self.clients)), strict=True)
         arrays = np.concatenate(x), np.concatenate(y), np.repeat(np.arange(self.clients), [len(part) for part in y])
-        data = FederatedData.from_arrays(
-            *arrays, test=self.test, filtering=self.filtering, validation=self.validation, seed=seed
-        )
         # The number of outputs must not depend on whether the last class occurs.
-        return replace(data, classes=self.classes)
+        return replace(self.hold_out(*arrays, self.test, seed), classes=self.classes)
 
     def model(self, seed: int, k: int) -> tuple[Floats, Floats]:
         """W_k [features, classes] and b_k [classes], every entry from N(u_k, 1)."""

@@ -5,11 +5,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from filfl.core.evidence import Evidence
+from filfl.core.evidence import PREFIX, Evidence
 from filfl.filtering.filtering_set import FilteringSet
 
-PREFIX = "filtering set: "
-"""The notes of a record that begin with this are warnings about V."""
 FILTERINGS = 5
 """A warning during the run needs at least this many filterings."""
 Z = 1.96

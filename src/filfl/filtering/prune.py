@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def prune(
     clients: Sequence[int],
     reward: OnSamples,
-    evidence: float = 0.5,
+    evidence: float = 0.75,
     outlier: float = 2.0,
     memory: float = 0.8,
     floor: int | None = None,
@@ -110,7 +110,7 @@ class Prune(Filter):
 
     reward: ClassVar[str] = "ensemble"
 
-    evidence: NonNegative = 0.5
+    evidence: NonNegative = 0.75
     """How significant the harm of a client must be, in standard errors of the loss on V, for it to be dropped. 0 drops
     whoever seems to hurt; large values drop nobody."""
     outlier: NonNegative = 2.0

@@ -8,15 +8,14 @@ import time
 from collections.abc import Callable
 from typing import cast
 
-import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MessageType, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.clientapp.typing import ClientAppCallable, Mod
 from torch import Tensor, nn
 
 from filfl.evaluation import Samples, outputs
 from filfl.flower.logit_messages import LOGITS, NO_V, NO_WEIGHTS, REQUEST, ROWS, V
 from filfl.flower.records import one, to_weights
-from filfl.logits.encoding import EncodedLogits, Encoding, Precision
+from filfl.logits.encoding import Encoding, Precision
 from filfl.weights import FlatModel
 
 KEPT, KEPT_ARRAYS, KEPT_METRICS = "filfl_kept", "filfl_kept_arrays", "filfl_kept_metrics"
@@ -96,34 +95,21 @@ def _train_for_logits(
     arrays: ArrayRecord = one(reply.content.array_records, "arrays")
     metrics = one(reply.content.metric_records, "metrics")
     encoding = Encoding(cast(Precision, request["precision"]), cast(int, request["top"]) or None)
-    samples = _samples(context.state.array_records[V])
-    z = _outputs(model(context), arrays, samples if rows is None else samples.at(_tensor(rows["rows"])))
+    z = _outputs(model(context), arrays, context.state.array_records[V], rows)
+    logits = {name: part for name, part in vars(encoding.encode(z)).items() if part is not None}
     until = time.time() + cast(float, request["keep"])  # by this machine's clock, which may be wrong
     context.state[KEPT] = ConfigRecord({"round": request["round"], "until": until})
     context.state[KEPT_ARRAYS] = arrays
     context.state[KEPT_METRICS] = metrics
-    return Message(RecordDict({LOGITS: _record(encoding.encode(z)), "metrics": metrics}), reply_to=message)
+    return Message(RecordDict({LOGITS: ArrayRecord(logits), "metrics": metrics}), reply_to=message)
 
 
-def _outputs(module: nn.Module, arrays: ArrayRecord, samples: Samples) -> Tensor:
-    net = FlatModel(module, next(module.parameters()).device)
-    on_device = Samples(*(part.to(net.device) for part in (samples.x, samples.y, samples.scale, samples.shift)))
-    return outputs(net, to_weights(arrays, net.layout), on_device).cpu()
+def _outputs(module: nn.Module, arrays: ArrayRecord, inputs: ArrayRecord, rows: ArrayRecord | None) -> Tensor:
+    net, V = FlatModel(module, next(module.parameters()).device), inputs.to_torch_state_dict()
+    x = V["x"] if rows is None else V["x"][rows.to_torch_state_dict()["rows"]]
+    parts = (x, x.new_empty(len(x), 0), V["scale"], V["shift"])
+    return outputs(net, to_weights(arrays, net.layout), Samples(*(part.to(net.device) for part in parts))).cpu()
 
 
 def _refuse(message: Message, reason: str) -> Message:
     return Message(RecordDict({REQUEST: ConfigRecord({"reason": reason})}), reply_to=message)
-
-
-def _samples(arrays: ArrayRecord) -> Samples:
-    x = _tensor(arrays["x"])
-    return Samples(x, x.new_empty(len(x), 0), _tensor(arrays["scale"]), _tensor(arrays["shift"]))
-
-
-def _tensor(array: Array) -> Tensor:
-    return torch.from_numpy(array.numpy())
-
-
-def _record(encoded: EncodedLogits) -> ArrayRecord:
-    parts = {"values": encoded.values, "scales": encoded.scales, "classes": encoded.classes}
-    return ArrayRecord({name: Array(part.numpy()) for name, part in parts.items() if part is not None})

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
-from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from torch import Tensor, nn
 
@@ -56,8 +56,7 @@ def _handler(query: type[Query], load: Load, loss: Loss) -> Callable[[Message, C
         if reply is None:
             reply = asked.answer_on_flower(model, _on_device(model, train), loss)
         if isinstance(reply, dict):
-            arrays = ArrayRecord({name: Array(tensor.cpu().numpy()) for name, tensor in reply.items()})
-            return Message(RecordDict({"arrays": arrays}), reply_to=message)
+            return Message(RecordDict({"arrays": ArrayRecord(reply)}), reply_to=message)
         metrics = MetricRecord({query.name: float("nan") if reply is None else reply})
         return Message(RecordDict({"metrics": metrics}), reply_to=message)
 

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 
 from filfl.flower.records import one
 from filfl.logits.encoding import EncodedLogits
@@ -24,21 +23,12 @@ def logit_requests(
 
     with_V: the nodes that receive V with it. keep: for how many seconds a node keeps its trained weights.
     """
-    asked = ConfigRecord(
-        {
-            "kind": "logits",
-            "round": round,
-            "digest": request.digest,
-            "precision": request.encoding.precision,
-            "top": request.encoding.top or 0,
-            "keep": keep,
-        }
-    )
+    encoding = {"precision": request.encoding.precision, "top": request.encoding.top or 0}
+    asked = ConfigRecord({"kind": "logits", "round": round, "digest": request.digest, "keep": keep, **encoding})
     extra: dict[str, ConfigRecord | ArrayRecord] = {REQUEST: asked}
     if request.rows is not None:
-        extra[ROWS] = ArrayRecord({"rows": Array(request.rows.int().numpy())})
-    inputs = {"x": request.V.x, "scale": request.V.scale, "shift": request.V.shift}
-    public = ArrayRecord({name: Array(part.cpu().numpy()) for name, part in inputs.items()})
+        extra[ROWS] = ArrayRecord({"rows": request.rows.int()})
+    public = ArrayRecord({"x": request.V.x, "scale": request.V.scale, "shift": request.V.shift})
     made = []
     for message in messages:
         node = message.metadata.dst_node_id
@@ -51,17 +41,18 @@ def upload_request(node: int, round: int) -> Message:
     return Message(RecordDict({REQUEST: ConfigRecord({"kind": "upload", "round": round})}), node, MessageType.TRAIN)
 
 
-def refusal(reply: Message) -> str | None:
-    """The reason with which a client refuses a request; None where it does not."""
-    record = reply.content.config_records.get(REQUEST)
-    return None if record is None else str(record.get("reason", "no reason given"))
+def raise_refusal(reply: Message) -> None:
+    """Raise `Mismatch` with the reason with which a client refuses a request, if it does."""
+    if (record := reply.content.config_records.get(REQUEST)) is not None:
+        raise Mismatch(str(record.get("reason", "no reason given")))
 
 
 def logits_of(reply: Message) -> EncodedLogits:
+    raise_refusal(reply)
     records = reply.content.array_records
     if LOGITS not in records:
         raise Mismatch(NO_MOD if records else "the reply has no logits")
-    parts = {name: torch.from_numpy(array.numpy()) for name, array in one(records, "arrays").items()}
+    parts = one(records, "arrays").to_torch_state_dict()
     if not parts.keys() <= {"values", "scales", "classes"} or "values" not in parts:
         raise Mismatch(f"the logits must have values, scales and classes only (got {', '.join(sorted(parts))})")
-    return EncodedLogits(parts["values"], parts.get("scales"), parts.get("classes"))
+    return EncodedLogits(**parts)

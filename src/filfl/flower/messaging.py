@@ -1,28 +1,36 @@
 """Requests to nodes and their replies: deadlines, errors, and replies that are dropped."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from flwr.app import Message
 from flwr.serverapp import Grid
 
 from filfl.core.clients import Failure
 from filfl.errors import one_line
+from filfl.flower.records import size_of
+from filfl.weights import Mismatch
+
+Reply = TypeVar("Reply")
 
 
 class Messaging:
-    """Sends requests to many nodes at a time, with one deadline. Events that concern no single client are notes."""
+    """Sends requests to many nodes at a time, with one deadline, in seconds. Later replies are dropped."""
 
     def __init__(self, grid: Grid, deadline: float) -> None:
-        self._grid, self._deadline = grid, deadline
+        self.grid, self.deadline = grid, deadline
         self._notes: list[str] = []
 
-    def request(self, messages: Sequence[Message]) -> dict[int, Message | Failure]:
-        """Node -> its reply, for every node that was asked. Waits no longer than the deadline."""
+    def request(self, messages: Sequence[Message], read: Callable[[Message], Reply]) -> dict[int, Reply | Failure]:
+        """Node -> its reply, for every node that was asked. Waits no longer than the deadline.
+
+        read: what is used of a reply. It may raise any exception: an invalid reply affects only the node that sent it.
+        """
         for message in messages:
-            message.metadata.ttl = self._deadline  # so that nodes do not work on requests that have expired
-        replies = list(self._grid.send_and_receive(list(messages), timeout=self._deadline)) if messages else []
+            message.metadata.ttl = self.deadline  # so that nodes do not work on requests that have expired
+        replies = list(self.grid.send_and_receive(list(messages), timeout=self.deadline)) if messages else []
         asked = {message.metadata.message_id: message.metadata.dst_node_id for message in messages}
-        answers: dict[int, Message | Failure] = {}
+        answers: dict[int, Message] = {}
         for reply in replies:
             # The error of a dead node is sent by the SuperLink, so only the request tells which node it is about.
             node = asked.get(reply.metadata.reply_to_message_id)
@@ -32,14 +40,10 @@ class Messaging:
                 self._drop(reply, f"the request was for node {node}")
             elif node in answers:
                 self._drop(reply, "the node has replied already")
-            elif reply.has_error():
-                answers[node] = Failure(
-                    f"error {reply.error.code}: {one_line(reply.error.reason or 'no reason given')}"
-                )
             else:
                 answers[node] = reply
-        late = Failure(f"no reply within {self._deadline:g} s")
-        return {node: answers.get(node, late) for node in asked.values()}
+        late = Failure(f"no reply within {self.deadline:g} s")
+        return {node: _read(answers[node], read) if node in answers else late for node in asked.values()}
 
     def note(self, text: str) -> None:
         self._notes.append(text)
@@ -51,3 +55,15 @@ class Messaging:
 
     def _drop(self, reply: Message, reason: str) -> None:
         self.note(f"dropped a reply from node {reply.metadata.src_node_id}: {reason}")
+
+
+def _read(reply: Message, read: Callable[[Message], Reply]) -> Reply | Failure:
+    if reply.has_error():
+        return Failure(f"error {reply.error.code}: {one_line(reply.error.reason or 'no reason given')}")
+    try:
+        return read(reply)
+    except Mismatch as reason:
+        return Failure(one_line(str(reason)), size_of(reply))
+    except Exception as error:
+        unreadable = f"the reply cannot be read ({type(error).__name__}: {one_line(str(error))})"
+        return Failure(unreadable, size_of(reply))

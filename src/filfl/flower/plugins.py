@@ -15,7 +15,6 @@ from filfl.errors import PluginError
 from filfl.filtering.rewards import Judgement
 from filfl.flower.grid_clients import GridClients
 from filfl.flower.records import aggregated, to_arrays
-from filfl.flower.wrapped_strategy import WrappedStrategy
 from filfl.weights import Layout, Mismatch, Weights
 
 Evaluate = Callable[[ArrayRecord], float]
@@ -42,25 +41,24 @@ class StrategyAverage(Aggregation):
     name: ClassVar[str] = "flower"
     strategy: str = "FedAvg"
     """The class of the wrapped strategy."""
-    wrapped: WrappedStrategy | None = field(default=None, metadata=NOT_AN_OPTION)
-    layout: Layout | None = field(default=None, metadata=NOT_AN_OPTION)
     clients: GridClients | None = field(default=None, metadata=NOT_AN_OPTION)
     metrics: dict[int, MetricRecord] = field(default_factory=dict, metadata=NOT_AN_OPTION)
     """Of the clients that trained, by round."""
 
     def __call__(self, t: int, memory: Memory, w_t: Weights, updates: Sequence[Admitted]) -> tuple[Memory, Weights]:
-        assert self.wrapped is not None and self.layout is not None and self.clients is not None
+        assert self.clients is not None
+        wrapped = self.clients.strategy
         try:
-            arrays, metrics = self.wrapped.average(t, [update.message for update in updates])
+            arrays, metrics = wrapped.average(t, [update.message for update in updates])
             if metrics is not None:
                 self.metrics[t] = metrics
             if arrays is None:
                 return memory, w_t
-            w_next = aggregated(arrays, self.layout)
+            w_next = aggregated(arrays, self.clients.layout)
         except Mismatch as reason:
-            raise PluginError(f"{self.wrapped.name} returned arrays that do not fit the model: {reason}") from None
+            raise PluginError(f"{wrapped.name} returned arrays that do not fit the model: {reason}") from None
         self.clients.reuse(w_next, arrays)
-        return self.wrapped.memory(), w_next
+        return wrapped.memory(), w_next
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from flwr.app import Array, ArrayRecord, Message
+from flwr.app import ArrayRecord, Message
 from torch import Tensor
 
 from filfl.errors import ConfigError
@@ -34,29 +34,28 @@ def layout_of(arrays: ArrayRecord) -> Layout:
 
 
 def to_arrays(weights: Weights, layout: Layout) -> ArrayRecord:
-    return ArrayRecord({name: Array(value.cpu().numpy()) for name, value in layout.unflatten(weights).items()})
+    return ArrayRecord(layout.unflatten(weights))
 
 
 def to_weights(arrays: ArrayRecord, layout: Layout) -> Weights:
     """Raises `Mismatch` where the arrays do not have this layout."""
-    return layout.flatten({name: array.numpy() for name, array in arrays.items()})
+    return layout.flatten(arrays.to_torch_state_dict())
 
 
 def aggregated(arrays: ArrayRecord, layout: Layout) -> Weights:
     """The weights that a Flower strategy returns. Its mean changes the types of integers and float16; restore them."""
-    values = {name: torch.as_tensor(array.numpy()) for name, array in arrays.items()}
-    types = {entry.name: entry.dtype for entry in layout.entries}
-    for name, value in values.items():
-        if name in types and value.dtype != types[name]:
-            values[name] = (value if types[name].is_floating_point else value.round()).to(types[name])
+    values = arrays.to_torch_state_dict()
+    for entry in layout.entries:
+        value = values.get(entry.name)
+        if value is not None and value.dtype != entry.dtype:
+            values[entry.name] = (value.round() if entry.integer else value).to(entry.dtype)
     return layout.flatten(values)
 
 
 def to_gradient(arrays: ArrayRecord, layout: Layout) -> Tensor:
     """Gradients by name as a vector [num_trained]; zero for parameters that were not sent."""
-    values: dict[str, Any] = {name: array.numpy() for name, array in arrays.items()}
     nothing = layout.unflatten(layout.empty())
-    return layout.flatten({**nothing, **values}).vector[: layout.num_trained]
+    return layout.flatten({**nothing, **arrays.to_torch_state_dict()}).vector[: layout.num_trained]
 
 
 def size_of(message: Message) -> int:

@@ -1,15 +1,16 @@
 """`FilFL`: client filtering around a strategy of Flower. A round is `filfl.core.round`, as in the simulator."""
 
 import hashlib
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.common import log
 from flwr.serverapp import Grid
@@ -22,7 +23,8 @@ from filfl.errors import ConfigError, PluginError, RunError
 from filfl.filtering import Filter, FilterFunction
 from filfl.filtering.filtering_set import FilteringSet
 from filfl.filtering.judges import JUDGES
-from filfl.flower.grid_clients import Deadlines, GridClients, Handshake
+from filfl.flower.grid_clients import GridClients
+from filfl.flower.messaging import Messaging
 from filfl.flower.node_registry import NODES, NodeRegistry
 from filfl.flower.plugins import ByFunction, ConnectedNodes, Evaluate, StrategyAverage
 from filfl.flower.records import layout_of, to_weights
@@ -87,13 +89,13 @@ class FilFL(Strategy):
                 filter=None if isinstance(filter, str) else filter,
                 selection=None if isinstance(selection, str) else selection,
             )
-        average = StrategyAverage(strategy=self._wrapped.name)
-        self.config = replace(config, availability=ConnectedNodes(), aggregation=average)
+        self._average = StrategyAverage(strategy=self._wrapped.name)
+        self.config = replace(config, availability=ConnectedNodes(), aggregation=self._average)
         self._evaluate = evaluate
         self._check(identity)
         self._out = Path(out) if out else None
-        self._deadlines = Deadlines(reply=math.inf, nodes=wait, min_nodes=min_nodes or config.selection.k)
-        self._max_examples, self._identity, self._callbacks = max_examples, identity, list(callbacks)
+        self._min_nodes, self._wait, self._max_examples = min_nodes or config.selection.k, wait, max_examples
+        self._identity, self._callbacks = identity, list(callbacks)
 
     def _check(self, identity: str) -> None:
         options = self.config.filter
@@ -121,16 +123,41 @@ class FilFL(Strategy):
         """Run `num_rounds` rounds. `timeout`: seconds to wait for the replies to one request; a node that is later
         counts as absent in that round."""
         began = time.monotonic()
-        federation = self._federation(grid, initial_arrays, num_rounds, float(timeout), train_config or ConfigRecord())
-        config, layout, clients = federation.config, federation.layout, federation.clients
-        self._log_start(num_rounds, layout)
-        start = State(to_weights(initial_arrays, layout))
-        test = FederatedTest(
-            clients, layout, self._wrapped, config.seed, evaluate_config or ConfigRecord(), evaluate_fn
+        V = self._evaluate if isinstance(self._evaluate, FilteringSet) else None
+        layout = layout_of(initial_arrays) if V is None else V.layout
+        try:
+            start = State(to_weights(initial_arrays, layout))
+        except Mismatch as reason:
+            raise PluginError(f"initial_arrays do not fit the network of the filtering set: {reason}") from None
+        registry = NodeRegistry(self._out / NODES if self._out else None)
+        options = self.config.filter
+        simulated = type(grid).__name__ == "InMemoryGrid"  # the grid of Flower's simulation engine
+        clients = GridClients(
+            messaging=Messaging(grid, float(timeout)),
+            strategy=self._wrapped,
+            layout=layout,
+            registry=registry,
+            train_config=train_config or ConfigRecord(),
+            max_examples=self._max_examples,
+            min_nodes=self._min_nodes,
+            wait=self._wait,
+            queries="always" if options.method and options.data in JUDGES else self.config.selection.queries,
+            by_partition=self._identity == "partition" or (self._identity == "auto" and simulated),
         )
+        nodes, average = ConnectedNodes(clients=clients), replace(self._average, clients=clients, metrics={})
+        config = replace(self.config, rounds=num_rounds, availability=nodes, aggregation=average)
+        self._log_start(num_rounds, layout)
+        test = FederatedTest(clients, config.seed, evaluate_config or ConfigRecord(), evaluate_fn)
+
+        def follow(record: Mapping[str, Any], state: State) -> None:
+            """Log the round and store the registered clients."""
+            log_round(record, num_rounds)
+            if self._out:
+                registry.save()
+                registry.registered().write(self._out / CLIENTS)
+
         with ExitStack() as stack:
-            store = stack.enter_context(self._store(federation, start)) if self._out else None
-            V = self._evaluate if isinstance(self._evaluate, FilteringSet) else None
+            store = stack.enter_context(self._store(self._out, config, layout, registry)) if self._out else None
             if V is not None:
                 stack.enter_context(one_thread())  # an evaluation uses one thread, so that its bits are always the same
             judge = ByFunction(self._evaluate, layout) if V is None and self._evaluate else None
@@ -139,78 +166,40 @@ class FilFL(Strategy):
                 log(WARNING, warning)
             if not (store and store.resumed):
                 test.before_first_round(clients.arrays(start.w))
-            callbacks = [federation.follower(num_rounds, self._out), *self._callbacks]
+            callbacks = [follow, *self._callbacks]
             state, _ = run_rounds(server, start, num_rounds, test, config.evaluate.every, callbacks, store)
             if store:
                 store.finish(layout.unflatten(state.w))
         log(INFO, "finished in %.1f s", time.monotonic() - began)
-        return replace(test.result, arrays=clients.arrays(state.w), train_metrics_clientapp=federation.average.metrics)
+        return replace(test.result, arrays=clients.arrays(state.w), train_metrics_clientapp=average.metrics)
 
     # The parts of a run, from the config and the federation.
 
-    def _federation(
-        self, grid: Grid, arrays: ArrayRecord, rounds: int, timeout: float, train_config: ConfigRecord
-    ) -> "_Federation":
-        layout = self._layout(arrays)
-        registry = NodeRegistry(self._out / NODES if self._out else None)
-        deadlines = replace(self._deadlines, reply=timeout)
-        clients = GridClients(
-            grid, self._wrapped, layout, registry, deadlines, self._handshake(grid), train_config, self._max_examples
-        )
-        average = StrategyAverage(strategy=self._wrapped.name, wrapped=self._wrapped, layout=layout, clients=clients)
-        config = replace(self.config, rounds=rounds, availability=ConnectedNodes(clients=clients), aggregation=average)
-        return _Federation(config, layout, registry, clients, average)
-
     @contextmanager
-    def _store(self, federation: "_Federation", start: State) -> Iterator[RunStore]:
+    def _store(self, out: Path, config: Config, layout: Layout, registry: NodeRegistry) -> Iterator[RunStore]:
         """The run store in `out`, with the state to resume from."""
-        assert self._out is not None
-        fingerprint = federation.fingerprint()
-        if finished(self._out, fingerprint):
-            raise RunError(f"{self._out} holds a finished run; choose another directory")
-        registered, device = federation.registry.registered(), start.w.vector.device
-        with open_store(self._out, federation.config, registered, fingerprint, device, True, _log_info) as store:
+        # The initial weights do not identify the run: they may differ when it is resumed.
+        entries = [(e.name, e.shape, str(e.dtype)) for e in layout.entries]
+        fingerprint = hashlib.sha256(to_json([config.identity(), entries]).encode()).hexdigest()
+        if finished(out, fingerprint):
+            raise RunError(f"{out} holds a finished run; choose another directory")
+        device, say = torch.get_default_device(), partial(log, INFO)
+        with open_store(out, config, registry.registered(), fingerprint, device, True, say) as store:
             if store.resumed:
                 # In a new run, nodes do not have V.
                 store.resumed = replace(store.resumed, recipients=Recipients())
                 self._wrapped.restore(store.resumed.memory.items())
-                log(INFO, "resuming after round %d of the run in %s", len(store.records), self._out)
+                log(INFO, "resuming after round %d of the run in %s", len(store.records), out)
             yield store
 
-    def _layout(self, arrays: ArrayRecord) -> Layout:
-        if not isinstance(self._evaluate, FilteringSet):
-            return layout_of(arrays)
-        layout = self._evaluate.layout
-        try:
-            to_weights(arrays, layout)
-        except Mismatch as reason:
-            raise PluginError(f"initial_arrays do not fit the network of the filtering set: {reason}") from None
-        return layout
-
-    def _handshake(self, grid: Grid) -> Handshake:
-        queries = self.config.selection.queries
-        judges = self.config.filter.data in JUDGES and self.config.filter.name != "none"
-        by_partition = self._identity == "partition" or (self._identity == "auto" and is_simulation(grid))
-        return Handshake(
-            ask=queries != "never" or judges or by_partition,
-            required=queries == "always" or judges,
-            by_partition=by_partition,
-        )
-
     def _log_start(self, num_rounds: int, layout: Layout) -> None:
-        config = self.config
+        options, selection = self.config.filter, self.config.selection
+        chosen = f"selection {type(selection).__name__} of {selection.k}"
         log(INFO, "FilFL around %s: %d rounds", self._wrapped.name, num_rounds)
-        log(
-            INFO,
-            "\tfilter %s every %d rounds, selection %s of %d",
-            config.filter.name,
-            config.filter.period,
-            type(config.selection).__name__,
-            config.selection.k,
-        )
+        log(INFO, "\tfilter %s every %d rounds, %s", options.name, options.period, chosen)
         log(INFO, "\tmodel of %.2f MB", layout.num_bytes / 1e6)
         if self._wrapped.ignored:
-            log(WARNING, "fraction_train of the wrapped strategy is ignored: k = %d nodes train", config.selection.k)
+            log(WARNING, "fraction_train of the wrapped strategy is ignored: k = %d nodes train", selection.k)
 
     # The methods of a strategy, for callers that use them one by one: those of the wrapped strategy.
 
@@ -234,39 +223,3 @@ class FilFL(Strategy):
 
     def summary(self) -> None:
         self._wrapped.strategy.summary()
-
-
-@dataclass(frozen=True)
-class _Federation:
-    """The parts of one run that belong together."""
-
-    config: Config
-    layout: Layout
-    registry: NodeRegistry
-    clients: GridClients
-    average: StrategyAverage
-
-    def fingerprint(self) -> str:
-        """Identifies the run. The initial weights are not part of it: they may differ when a run is resumed."""
-        entries = [(e.name, e.shape, str(e.dtype)) for e in self.layout.entries]
-        return hashlib.sha256(to_json([self.config.identity(), entries]).encode()).hexdigest()
-
-    def follower(self, num_rounds: int, out: Path | None) -> Callback:
-        """The callback that logs each round and stores the registered clients."""
-
-        def follow(record: Mapping[str, Any], state: State) -> None:
-            log_round(record, num_rounds)
-            if out:
-                self.registry.save()
-                self.registry.registered().write(out / CLIENTS)
-
-        return follow
-
-
-def is_simulation(grid: Grid) -> bool:
-    """Whether this grid belongs to Flower's simulation engine."""
-    return type(grid).__name__ == "InMemoryGrid"
-
-
-def _log_info(text: str) -> None:
-    log(INFO, text)

@@ -1,6 +1,7 @@
 """The test of the global model after a round, and the log of the rounds."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from logging import INFO, WARNING
 from typing import Any
 
@@ -10,39 +11,32 @@ from flwr.serverapp.strategy import Result
 
 from filfl.core.metering import SCALARS
 from filfl.flower.grid_clients import GridClients
-from filfl.flower.wrapped_strategy import WrappedStrategy
 from filfl.rng import stream
-from filfl.weights import Layout, Weights
+from filfl.weights import Weights
 
 ACCURACY = ("accuracy", "test_accuracy", "test-accuracy", "eval_acc", "acc")
 LOSS = ("loss", "test_loss", "test-loss", "eval_loss")
 """The names that evaluation functions use for these two."""
 
 
+@dataclass(frozen=True)
 class FederatedTest:
     """Tests the model by the server's own function, and by the clients where the strategy asks for that."""
 
-    def __init__(
-        self,
-        clients: GridClients,
-        layout: Layout,
-        strategy: WrappedStrategy,
-        seed: int,
-        config: ConfigRecord,
-        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None,
-    ) -> None:
-        self._clients, self._layout, self._strategy, self._seed = clients, layout, strategy, seed
-        self._config, self._evaluate_fn = config, evaluate_fn
-        self.result = Result()
+    clients: GridClients
+    seed: int
+    config: ConfigRecord
+    evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None
+    result: Result = field(default_factory=Result)
 
     def before_first_round(self, arrays: ArrayRecord) -> None:
-        if self._evaluate_fn and (metrics := self._evaluate_fn(0, arrays)) is not None:
+        if self.evaluate_fn and (metrics := self.evaluate_fn(0, arrays)) is not None:
             self.result.evaluate_metrics_serverapp[0] = metrics
 
     def __call__(self, t: int, w: Weights) -> dict[str, Any]:
         """The test results of the model w, for the record of round t."""
         clients, sent = self._by_clients(t, w)
-        server = self._evaluate_fn(t, self._clients.arrays(w)) if self._evaluate_fn else None
+        server = self.evaluate_fn(t, self.clients.arrays(w)) if self.evaluate_fn else None
         if server is not None:
             self.result.evaluate_metrics_serverapp[t] = server
         if clients is not None:
@@ -53,36 +47,29 @@ class FederatedTest:
             "test_accuracy": next((numbers[name] for name in ACCURACY if name in numbers), None),
             "test_loss": next((numbers[name] for name in LOSS if name in numbers), None),
             "metrics": numbers,
-            "notes": self._clients.take_notes(),
+            "notes": self.clients.take_notes(),
             **sent,
         }
 
     def _by_clients(self, t: int, w: Weights) -> tuple[MetricRecord | None, dict[str, int]]:
         """Flower's evaluation on the data of a random share of the connected clients; and its bytes."""
-        share = self._strategy.fraction_evaluate
-        if not share or not len(connected := self._clients.connected()):
+        share = self.clients.strategy.fraction_evaluate
+        if not share or not len(connected := self.clients.connected()):
             return None, {}
         number = max(1, int(share * len(connected)))
-        drawn = stream(self._seed, t, "evaluate").choice(connected, size=number, replace=False)
+        drawn = stream(self.seed, t, "evaluate").choice(connected, size=number, replace=False)
         ids = sorted(int(k) for k in drawn)
-        replies = self._clients.evaluate(t, ids, w, self._config)
-        sent = {"uplink_bytes": SCALARS * len(replies), "downlink_bytes": self._layout.num_bytes * len(ids)}
-        return self._strategy.evaluated(t, replies) if replies else None, sent
+        replies = self.clients.evaluate(t, ids, w, self.config)
+        sent = {"uplink_bytes": SCALARS * len(replies), "downlink_bytes": self.clients.layout.num_bytes * len(ids)}
+        return self.clients.strategy.evaluated(t, replies) if replies else None, sent
 
 
 def log_round(record: Mapping[str, Any], rounds: int) -> None:
-    log(
-        INFO,
-        "[ROUND %d/%d] available %d, %s%d eligible, selected %s%s%s",
-        record["round"],
-        rounds,
-        record["num_available"],
-        "filtered: " if record["did_filter"] else "",
-        record["num_filtered"],
-        record["selected"],
-        "" if record["test_accuracy"] is None else f", accuracy {record['test_accuracy']:.3f}",
-        "" if record["test_loss"] is None else f", loss {record['test_loss']:.3f}",
-    )
+    scores = {name: record[f"test_{name}"] for name in ("accuracy", "loss")}
+    tested = "".join(f", {name} {score:.3f}" for name, score in scores.items() if score is not None)
+    eligible = f"{'filtered: ' if record['did_filter'] else ''}{record['num_filtered']} eligible"
+    known = f"available {record['num_available']}, {eligible}, selected {record['selected']}{tested}"
+    log(INFO, "[ROUND %d/%d] %s", record["round"], rounds, known)
     for client, reason in record["refused"].items():
         log(WARNING, "\tclient %s refused: %s", client, reason)
     for note in record["notes"]:

@@ -1,8 +1,10 @@
 """A strategy of Flower that is wrapped: it makes the messages and the average for the nodes that filfl selects."""
 
 import copy
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, cast
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +26,9 @@ class WrappedStrategy:
 
     def __init__(self, strategy: Strategy) -> None:
         self.strategy = copy.deepcopy(strategy)
-        self._chain = list(_chain(self.strategy))
+        self._chain = [self.strategy]  # and the strategies that it wraps in turn
+        while (wrapped := getattr(self._chain[-1], "strategy", None)) is not None:
+            self._chain.append(wrapped)
         leaf = self._chain[-1]
         if not isinstance(leaf, FedAvg):
             raise ConfigError(
@@ -41,17 +45,12 @@ class WrappedStrategy:
         leaf.min_train_nodes = leaf.min_evaluate_nodes = leaf.min_available_nodes = 1
         self._at_start = [dict(vars(each)) for each in self._chain]
 
-    def train_messages(
-        self, t: int, arrays: ArrayRecord, config: ConfigRecord, nodes: Sequence[int], grid: Grid
-    ) -> list[Message]:
-        copied = ConfigRecord(dict(config))
-        return list(self.strategy.configure_train(t, arrays, copied, _only(nodes, grid)))
+    def train_messages(self, t: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> list[Message]:
+        """To all nodes of the grid."""
+        return list(self.strategy.configure_train(t, arrays, ConfigRecord(dict(config)), grid))
 
-    def evaluate_messages(
-        self, t: int, arrays: ArrayRecord, config: ConfigRecord, nodes: Sequence[int], grid: Grid
-    ) -> list[Message]:
-        copied = ConfigRecord(dict(config))
-        return list(self.strategy.configure_evaluate(t, arrays, copied, _only(nodes, grid)))
+    def evaluate_messages(self, t: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> list[Message]:
+        return list(self.strategy.configure_evaluate(t, arrays, ConfigRecord(dict(config)), grid))
 
     def average(self, t: int, replies: Sequence[Message]) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """The strategy's average of replies that passed the guard."""
@@ -63,17 +62,15 @@ class WrappedStrategy:
     def _with_common_metrics(self, replies: Sequence[Message], with_arrays: bool) -> list[Message]:
         """The replies with the metrics that all of them have: a reply with other metrics would make Flower raise."""
         metrics: list[MetricRecord] = [one(reply.content.metric_records, "metrics") for reply in replies]
-        kinds = [{(name, _length(value)) for name, value in record.items()} for record in metrics]
+        kinds = [{(name, len(v) if isinstance(v, list) else None) for name, v in record.items()} for record in metrics]
         shared = {name for name, _ in set.intersection(*kinds)} if kinds else set()
         cleaned = []
         for reply, record in zip(replies, metrics, strict=True):
-            content = RecordDict({"metrics": MetricRecord({name: record[name] for name in record if name in shared})})
-            if with_arrays:
-                content[self._arrays_key] = one(reply.content.array_records, "arrays")
-            for name, config in reply.content.config_records.items():
-                content.setdefault(name, config)
+            common = MetricRecord({name: record[name] for name in record if name in shared})
             copied = copy.copy(reply)
-            copied.content = content
+            copied.content = RecordDict({**reply.content.config_records, "metrics": common})
+            if with_arrays:
+                copied.content[self._arrays_key] = one(reply.content.array_records, "arrays")
             cleaned.append(copied)
         return cleaned
 
@@ -82,62 +79,40 @@ class WrappedStrategy:
         found: dict[str, Any] = {}
         for depth, (each, before) in enumerate(zip(self._chain, self._at_start, strict=True)):
             for name, value in vars(each).items():
-                key = f"{depth}/{name}"
+                parts = dict(enumerate(value)) if isinstance(value, list) else value
+                is_number = isinstance(value, int | float) and not isinstance(value, bool)
                 if name == DERIVED:
                     continue
-                if isinstance(value, dict) and value and all(isinstance(v, np.ndarray) for v in value.values()):
-                    found |= {f"{key}/of/{inner}": array for inner, array in value.items()}
-                elif isinstance(value, list) and value and all(isinstance(v, np.ndarray) for v in value):
-                    found |= {f"{key}/at/{i}": array for i, array in enumerate(value)}
-                elif isinstance(value, np.ndarray) or (_is_number(value) and value != before.get(name)):
-                    found[key] = value
+                if isinstance(parts, dict) and all(isinstance(part, np.ndarray) for part in parts.values()):
+                    kind = "list" if isinstance(value, list) else "dict"
+                    found |= {f"{depth}/{name}/{kind}/{key}": part for key, part in parts.items()}
+                elif isinstance(value, np.ndarray) or (is_number and value != before.get(name)):
+                    found[f"{depth}/{name}/value/"] = value
         return {key: torch.tensor(np.asarray(value)) for key, value in found.items()}
 
     def restore(self, memory: Iterable[tuple[str, Tensor]]) -> None:
         """Restore what `memory` returned."""
-        lists: dict[tuple[int, str], dict[int, Any]] = {}
-        for key, tensor in memory:
-            depth, name, *rest = key.split("/", 3)
-            each, array = self._chain[int(depth)], tensor.cpu().numpy()
-            if not rest:
-                setattr(each, name, array if array.ndim else array.item())
-            elif rest[0] == "at":
-                lists.setdefault((int(depth), name), {})[int(rest[1])] = array
-            else:
-                if not getattr(each, name):
-                    setattr(each, name, {})
-                getattr(each, name)[rest[1]] = array
-        for (where, name), arrays in lists.items():
-            setattr(self._chain[where], name, [arrays[i] for i in sorted(arrays)])
+        found: dict[tuple[str, str, str], dict[str, Any]] = defaultdict(dict)
+        for where, tensor in memory:
+            depth, name, kind, key = where.split("/", 3)
+            array = tensor.cpu().numpy()
+            found[depth, name, kind][key] = array if array.ndim or kind != "value" else array.item()
+        for (depth, name, kind), parts in found.items():
+            value: Any = parts[""] if kind == "value" else parts
+            if kind == "list":
+                value = [parts[i] for i in sorted(parts, key=int)]
+            setattr(self._chain[int(depth)], name, value)
 
 
-def _chain(strategy: Strategy | None) -> Iterator[Strategy]:
-    """A strategy, and those that it wraps in turn."""
-    while strategy is not None:
-        yield strategy
-        strategy = getattr(strategy, "strategy", None)
-
-
-class _Only:
+@dataclass(frozen=True)
+class OnlyNodes:
     """A grid that shows only some of its nodes."""
 
-    def __init__(self, nodes: Sequence[int], grid: Grid) -> None:
-        self._nodes, self._grid = list(nodes), grid
+    nodes: list[int]
+    grid: Grid
 
     def get_node_ids(self) -> list[int]:
-        return self._nodes
+        return self.nodes
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._grid, name)
-
-
-def _only(nodes: Sequence[int], grid: Grid) -> Grid:
-    return cast(Grid, _Only(nodes, grid))
-
-
-def _length(value: object) -> int | None:
-    return len(value) if isinstance(value, list) else None
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+        return getattr(self.grid, name)

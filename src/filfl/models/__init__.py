@@ -2,8 +2,7 @@
 
 from filfl.models.base import Model
 from filfl.models.cnn import LeafCNN, SmallCNN
-from filfl.models.linear import Linear
-from filfl.models.logistic import Logistic
+from filfl.models.linear import Linear, Logistic
 from filfl.models.lstm import LSTM
 from filfl.models.mlp import MLP
 from filfl.models.own import OwnModel

@@ -3,7 +3,6 @@
 Caldas et al.: LEAF: A Benchmark for Federated Settings. 2018; the network for FEMNIST.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,8 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from filfl.config.schema import Count
-from filfl.models.base import Model
-from filfl.models.images import image_shape
+from filfl.models.base import Model, image_shape
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,12 +18,15 @@ class LeafCNN(Model):
     """LEAF's network for FEMNIST: 32 and 64 channels, 2,048 hidden units; 6,603,710 weights for its 62 classes."""
 
     def build(self, sample_shape: tuple[int, ...], classes: int) -> nn.Module:
-        return _cnn(sample_shape, (32, 64), 2048, classes)
+        return SmallCNN(channels=(32, 64), hidden=2048).build(sample_shape, classes)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SmallCNN(Model):
-    """A smaller version of LEAF's network, for images."""
+    """A smaller version of LEAF's network, for images.
+
+    5 x 5 convolutions that keep the size, each followed by 2 x 2 pooling and ReLU, and two dense layers.
+    """
 
     channels: tuple[Count, ...] = (16, 32)
     """The number of channels of each convolution. Each of them halves height and width, so the images must have at
@@ -34,23 +35,17 @@ class SmallCNN(Model):
     """The number of units of the hidden dense layer."""
 
     def build(self, sample_shape: tuple[int, ...], classes: int) -> nn.Module:
-        return _cnn(sample_shape, self.channels, self.hidden, classes)
-
-
-def _cnn(sample_shape: tuple[int, ...], channels: Sequence[int], hidden: int, classes: int) -> nn.Module:
-    """5 x 5 convolutions that keep the size, each followed by 2 x 2 pooling and ReLU, and two dense layers.
-
-    LEAF applies the ReLU before the pooling. Outputs and gradients are the same in both orders, but after the pooling
-    the ReLU has a quarter of the numbers.
-    """
-    halved = 2 ** len(channels)
-    before, height, width = image_shape(sample_shape, at_least=halved)
-    layers: list[nn.Module] = []
-    for after in channels:
-        layers += [nn.Conv2d(before, after, 5, padding=2), Halve(), nn.ReLU()]
-        before = after
-    flat = before * (height // halved) * (width // halved)
-    return _CNN(*layers, nn.Flatten(), nn.Linear(flat, hidden), nn.ReLU(), nn.Linear(hidden, classes))
+        halved = 2 ** len(self.channels)
+        before, height, width = image_shape(sample_shape, at_least=halved)
+        layers: list[nn.Module] = []
+        for after in self.channels:
+            # LEAF applies the ReLU before the pooling. Outputs and gradients are the same in both orders, but after
+            # the pooling the ReLU has a quarter of the numbers.
+            layers += [nn.Conv2d(before, after, 5, padding=2), Halve(), nn.ReLU()]
+            before = after
+        flat = before * (height // halved) * (width // halved)
+        dense = [nn.Linear(flat, self.hidden), nn.ReLU(), nn.Linear(self.hidden, classes)]
+        return _CNN(*layers, nn.Flatten(), *dense)
 
 
 class _CNN(nn.Sequential):

@@ -1,4 +1,4 @@
-"""Linear regression."""
+"""Linear and logistic regression: one linear layer."""
 
 import math
 from dataclasses import dataclass
@@ -17,3 +17,11 @@ class Linear(Model):
 
     def build(self, sample_shape: tuple[int, ...], classes: int) -> nn.Module:
         return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(sample_shape), 1, bias=False), nn.Flatten(0))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Logistic(Model):
+    """Logistic regression: one linear layer. The training problem is convex."""
+
+    def build(self, sample_shape: tuple[int, ...], classes: int) -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(sample_shape), classes))

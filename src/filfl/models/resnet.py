@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from filfl.config.schema import Count
-from filfl.models.base import Model
-from filfl.models.images import image_shape
+from filfl.models.base import Model, image_shape
 
 
 @dataclass(frozen=True, kw_only=True)

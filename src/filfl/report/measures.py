@@ -93,6 +93,11 @@ def _final(of: Callable[[Record], float | None]) -> Callable[[Records], float | 
     return partial(mean, of=of, last=LAST)
 
 
+def _last(of: Callable[[Record], float | None]) -> Callable[[Records], float | None]:
+    """The last round that has the number."""
+    return lambda records: next((value for value in map(of, reversed(records)) if value is not None), None)
+
+
 MEASURES = {
     "accuracy": Measure("final\naccuracy", _final(lambda r: r["test_accuracy"])),
     "mean-accuracy": Measure("mean\naccuracy", _mean(lambda r: r["test_accuracy"])),
@@ -106,6 +111,7 @@ MEASURES = {
     "gain-on-v": Measure("gain on\nV itself", _mean(gain_on_V_of), "{:.4f}"),
     "ratio": Measure("ratio to\noptimum", _mean(ratio_of), "{:.4f}"),
     "gap": Measure("gap\nin loss", _mean(gap_of), "{:.4f}"),
+    "auc": Measure("AUC of\nvalues", _last(lambda r: metric_of(r, "value_auc"))),
     "distance": Measure("squared\ndistance", _final(lambda r: metric_of(r, "distance")), "{:.2e}"),
     "neighbourhood": Measure("neigh-\nbourhood", neighbourhood, "{:.2e}"),
     "rate": Measure("slope", rate, "{:.2f}"),

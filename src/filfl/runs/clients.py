@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from filfl.core.evidence import auc
 from filfl.runs.client_table import ClientTable
 
 Z = 1.96
@@ -95,12 +96,9 @@ class Detection:
 def detection(rows: Sequence[ClientRow]) -> Detection | None:
     """None unless both faulty and healthy clients are known and have values."""
     valued = [row for row in rows if row.evidence is not None and row.fault is not None]
-    faulty = np.array([bool(row.fault) for row in valued])
-    if not faulty.any() or faulty.all():
+    faulty = np.array([bool(row.fault) for row in valued], dtype=bool)
+    area = auc([row.evidence or 0.0 for row in valued], faulty.tolist())
+    hurts = np.array([row.verdict == "hurts" for row in valued], dtype=bool)
+    if area is None:
         return None
-    evidence = np.array([row.evidence for row in valued], dtype=np.float64)
-    lower = evidence[faulty][:, None], evidence[~faulty][None, :]
-    auc = float(np.mean((lower[0] < lower[1]) + 0.5 * (lower[0] == lower[1])))
-    hurts = np.array([row.verdict == "hurts" for row in valued])
-    precision = float(faulty[hurts].mean()) if hurts.any() else None
-    return Detection(auc, precision, float(hurts[faulty].mean()))
+    return Detection(area, float(faulty[hurts].mean()) if hurts.any() else None, float(hurts[faulty].mean()))

@@ -24,9 +24,10 @@ def make_server(
     judge: Judge | None = None,
     problem: Problem | None = None,
     V_from_clients: bool = False,
+    faulty: frozenset[int] = frozenset(),
 ) -> Server:
     """V: the server's filtering set. judge: how sets are judged where the server has a function instead of V.
-    V_from_clients: whether V was cut from the clients' own samples."""
+    V_from_clients: whether V was cut from the clients' own samples. faulty: the clients that are known to be faulty."""
     filters_on_V = V is not None and config.filter.method is not None and not config.filter.judged_by_clients
     fitness = Fitness.of(V, V_from_clients) if V is not None and filters_on_V else None
     return Server(
@@ -40,6 +41,7 @@ def make_server(
         selector=Selector(config.seed, config.selection),
         aggregation=config.aggregation,
         problem=problem,
+        faulty=faulty,
         warnings=fitness.at_start if fitness else (),
     )
 

@@ -29,25 +29,20 @@ class Ask(Protocol):
 
     def losses(self, ids: AnyIds) -> Mapping[int, float]:
         """The loss of w_t on each client's own validation data."""
-        ...
 
     def gradients(self, ids: AnyIds) -> Mapping[int, Tensor]:
         """The gradient of each client's training loss at w_t."""
-        ...
 
     def updates(self, ids: AnyIds) -> Mapping[int, Tensor]:
         """The latest update of each client, w_k - w_t; zero for a client that has not trained yet. The selection must
         have `remembers = "updates"`."""
-        ...
 
     def predictions(self, ids: AnyIds) -> Mapping[int, Tensor]:
         """The logits on V of each client's model in the latest filter round, if `filter.transport` is "logits"; zero
         for a client that did not take part. The selection must have `remembers = "predictions"`."""
-        ...
 
     def num_examples(self, ids: AnyIds) -> NDArray[np.int64]:
         """The number of training examples of each client, in the order of the ids."""
-        ...
 
 
 class Selects(Protocol):

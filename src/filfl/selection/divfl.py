@@ -1,9 +1,10 @@
-"""DivFL: select diverse clients.
+"""DivFL: select diverse clients, by facility location.
 
 Balakrishnan, Li, Zhou, Himayat, Smith, Bilmes: Diverse Client Selection for Federated Learning via Submodular
 Maximization. ICLR 2022.
 """
 
+import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -15,7 +16,6 @@ from torch import Tensor
 
 from filfl.availability.base import Ids
 from filfl.selection.base import Ask, Memory, Queries, Selection
-from filfl.selection.facility_location import lazy_greedy
 
 if TYPE_CHECKING:
     from filfl.config.config import Config
@@ -77,3 +77,34 @@ def distances(vectors: Sequence[Tensor]) -> NDArray[np.float64]:
     squares = gram.diagonal()
     result = (squares[:, None] + squares[None, :] - 2 * gram).clamp(min=0).sqrt()
     return np.asarray(result.fill_diagonal_(0.0).numpy())
+
+
+def gain(distances: NDArray[np.float64], nearest: NDArray[np.float64], i: int) -> float:
+    """The decrease of sum_k min_{j in A} D[k, j] when i joins A. `nearest` holds that minimum for every k.
+
+    No term, and so not the rounded sum either, increases as `nearest` decreases. An earlier gain is therefore an upper
+    bound.
+    """
+    return float(np.maximum(nearest - distances[:, i], 0.0).sum())
+
+
+def lazy_greedy(distances: NDArray[np.float64], k: int) -> list[int]:
+    """The k indices that greedily minimise sum_k min_{i in A} D[k, i]. Ties go to the first index.
+
+    Before the first choice every distance to A counts as the largest pairwise distance. The choices equal those of
+    plain greedy, which evaluates every candidate in every step: if the updated gain of a candidate still exceeds all
+    upper bounds, no other candidate has to be evaluated.
+    """
+    n = len(distances)
+    nearest = np.full(n, distances.max(initial=0.0))
+    bounds = [(-gain(distances, nearest, i), i, 0) for i in range(n)]
+    heapq.heapify(bounds)
+    chosen: list[int] = []
+    while bounds and len(chosen) < k:
+        _, i, as_of = heapq.heappop(bounds)
+        if as_of == len(chosen):
+            chosen.append(i)
+            nearest = np.minimum(nearest, distances[:, i])
+        else:
+            heapq.heappush(bounds, (-gain(distances, nearest, i), i, len(chosen)))
+    return chosen

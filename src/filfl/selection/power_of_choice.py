@@ -7,7 +7,7 @@ Strategies. 2020.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -27,13 +27,10 @@ class PowerOfChoice(Selection):
     number are chosen last.
     """
 
+    queries: ClassVar[Queries] = "always"
     d: Count | None = None
     """The number of candidates, at least K. d = K is random selection in proportion to the data. Unset, every client
     of the pool is a candidate, which is the strongest bias and what the paper's authors ran."""
-
-    @property
-    def queries(self) -> Queries:
-        return "always"
 
     def __call__(self, pool: Ids, k: int, ask: Ask, rng: np.random.Generator) -> Sequence[int]:
         candidates = pool

@@ -5,6 +5,7 @@ Li, Huang, Yang, Wang, Zhang: On the Convergence of FedAvg on Non-IID Data. ICLR
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -16,9 +17,7 @@ from filfl.selection.base import Ask, Queries, Selection
 class Random(Selection):
     """K clients of the pool, drawn uniformly without replacement."""
 
-    @property
-    def queries(self) -> Queries:
-        return "never"
+    queries: ClassVar[Queries] = "never"
 
     def __call__(self, pool: Ids, k: int, ask: Ask, rng: np.random.Generator) -> Sequence[int]:
         return [int(i) for i in rng.choice(pool, size=min(k, len(pool)), replace=False)]
@@ -28,13 +27,8 @@ class Random(Selection):
 class RandomWithReplacement(Selection):
     """K uniform draws with replacement (the paper's Assumption 6). A client drawn twice counts twice."""
 
-    @property
-    def with_replacement(self) -> bool:
-        return True
-
-    @property
-    def queries(self) -> Queries:
-        return "never"
+    with_replacement: ClassVar[bool] = True
+    queries: ClassVar[Queries] = "never"
 
     def __call__(self, pool: Ids, k: int, ask: Ask, rng: np.random.Generator) -> Sequence[int]:
         return [int(i) for i in rng.choice(pool, size=k, replace=True)]

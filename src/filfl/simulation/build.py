@@ -107,8 +107,8 @@ def open_server(parts: Parts, say: Callable[[str], None]) -> Iterator[Server]:
         open_clients(config, parts.data, net, parts.loss, parts.build, workers, say) as clients,
         closing(FilteringSet.of(net, parts.V, parts.loss, parts.build, workers)) as V,
     ):
-        faulty = np.flatnonzero(parts.client_table().noisy).tolist()
-        knowing = replace(config, filter=config.filter.knowing(frozenset(faulty)))
+        faulty = frozenset(np.flatnonzero(parts.client_table().noisy).tolist())
+        knowing = replace(config, filter=config.filter.knowing(faulty))
         server = make_server(
             knowing,
             LogitCache(clients, V),
@@ -116,6 +116,7 @@ def open_server(parts: Parts, say: Callable[[str], None]) -> Iterator[Server]:
             V,
             problem=parts.problem,
             V_from_clients=parts.data.filter_from_clients,
+            faulty=faulty,
         )
         if isinstance(server.filter_round, ByLogits) and (warning := logits_cost_more(parts, server.filter_round)):
             say(warning)

@@ -10,12 +10,12 @@ import safetensors.torch
 from torch import nn
 
 from filfl.config.config import Config
+from filfl.core.evidence import PREFIX
 from filfl.core.server import State
 from filfl.data import Dataset, FederatedData
 from filfl.errors import ConfigError, PluginError
 from filfl.evaluation import Loss, Metric
 from filfl.filtering import Filter, FilterFunction
-from filfl.filtering.fitness import PREFIX
 from filfl.models import Model
 from filfl.runs import (
     Callback,

@@ -13,10 +13,8 @@ from filfl.errors import ConfigError
 from filfl.evaluation import Loss
 from filfl.simulation.executors.pool import CannotRun
 from filfl.simulation.executors.processes import ProcessClients
-from filfl.simulation.executors.serial import SerialClients
-from filfl.simulation.executors.trial import why_not_batched
-from filfl.simulation.executors.vectorized import VectorizedClients
-from filfl.simulation.local_training import LocalTraining
+from filfl.simulation.executors.serial import LocalTraining, SerialClients
+from filfl.simulation.executors.vectorized import VectorizedClients, why_not_batched
 from filfl.simulation.wrappers.attack import AttackingClients
 from filfl.simulation.wrappers.spill import SpillingClients
 from filfl.system import keep_freed_memory
@@ -54,7 +52,7 @@ def open_clients(
             clients = opened.enter_context(closing(VectorizedClients(data, net, loss, training, workers)))
         elif mode == "processes":
             try:
-                clients = opened.enter_context(ProcessClients(data, net, loss, training, build, workers))
+                clients = opened.enter_context(closing(ProcessClients(data, net, loss, training, build, workers)))
             except CannotRun as error:
                 reason = str(error)
         if reason and options.mode != "auto":
@@ -76,13 +74,10 @@ def choose(
     agree bit for bit.
     """
     on_cpu = net.device.type == "cpu"
-    small = net.layout.num_trained <= SMALL and not (on_cpu and slow_in_batches(net.module))
+    # A CPU computes convolutions more slowly in groups than one by one.
+    slow = on_cpu and any(isinstance(part, nn.modules.conv._ConvNd) for part in net.module.modules())
+    small = net.layout.num_trained <= SMALL and not slow
     if small and why_not_batched(data, net, loss, training) is None:
         return "vectorized"
     long = config.rounds * config.selection.k >= LONG
     return "processes" if on_cpu and long and workers > 1 else "serial"
-
-
-def slow_in_batches(module: nn.Module) -> bool:
-    """Whether it has convolutions, which a CPU computes more slowly in groups than one by one."""
-    return any(isinstance(part, nn.modules.conv._ConvNd) for part in module.modules())

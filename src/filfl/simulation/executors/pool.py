@@ -5,7 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -14,13 +14,14 @@ from typing import Any
 
 from filfl.core.clients import Failure
 from filfl.errors import RunError
-from filfl.simulation.executors.shared import Segment, Spec
+from filfl.simulation.executors.shared import Segment
 
 # Not multiprocessing's spawn, which imports the user's script again.
 BOOT = (
     "import json, sys; setup = json.loads(sys.argv[1]); sys.path[:] = setup['path']; "
     "from filfl.simulation.executors.worker import main; main(setup)"
 )
+OUT_OF_MEMORY = "; -9 often means that the machine ran out of memory"
 GRACE = 5.0
 """Seconds between closing a worker's pipe and killing it."""
 
@@ -54,7 +55,7 @@ class Pool:
             self._start_missing()
             # If one worker can start, all can: the others may become ready later.
             while not any(worker.ready for worker in self._workers):
-                self._receive({}, Counter())
+                self._receive({}, set())
         except BaseException:
             self.close()
             raise
@@ -66,23 +67,24 @@ class Pool:
         while self._workers:
             self._end(self._workers[-1], grace=0.0)
 
-    def request(
-        self, tasks: Mapping[int, Sequence[Any]], stack: tuple[Segment, Sequence[Spec]] | None
-    ) -> dict[int, Any]:
+    def request(self, tasks: Mapping[int, Sequence[Any]], stack: Segment | None = None) -> dict[int, Any]:
         """Every client's reply, or its `Failure`. Tasks are given in their order to the workers that are free.
 
         A task whose worker dies is tried once more. Results that are not plain values are written to `stack`.
         """
         waiting = deque(tasks)
         replies: dict[int, Any] = {}
-        deaths: Counter[int] = Counter()
+        deaths: set[int] = set()
         try:
             while len(replies) < len(tasks):
                 self._start_missing()
                 for worker in [w for w in self._workers if w.ready and w.client is None]:
                     if waiting:
                         worker.client = waiting.popleft()
-                        if not self._send(worker, tasks[worker.client], stack):
+                        try:
+                            self._send(worker, tasks[worker.client], stack)
+                        except ConnectionError:  # it died while it was idle
+                            self._end(worker)
                             waiting.appendleft(worker.client)
                 waiting.extendleft(self._receive(replies, deaths))
         finally:
@@ -90,22 +92,18 @@ class Pool:
                 self._end(worker, grace=0.0)
         return replies
 
-    def _send(self, worker: Worker, task: Sequence[Any], stack: tuple[Segment, Sequence[Spec]] | None) -> bool:
-        """Whether the task reached the worker, which may have died while it was idle."""
-        try:
-            if stack is not None and worker.stack is not stack[0]:
-                segment, specs = stack
-                worker.pipe.send(("stack", segment.nbytes, specs))
-                send_handle(worker.pipe, segment.fd, worker.process.pid)
-                worker.stack = segment
-            worker.pipe.send(tuple(task))
-        except ConnectionError:
-            self._end(worker)
-            return False
-        return True
+    def _send(self, worker: Worker, task: Sequence[Any], stack: Segment | None) -> None:
+        if stack is not None and worker.stack is not stack:
+            worker.pipe.send(("stack", stack.specs))
+            send_handle(worker.pipe, stack.fd, worker.process.pid)
+            worker.stack = stack
+        worker.pipe.send(tuple(task))
 
-    def _receive(self, replies: dict[int, Any], deaths: Counter[int]) -> list[int]:
-        """Wait for a message or the end of a worker; returns the clients whose task must be tried again."""
+    def _receive(self, replies: dict[int, Any], deaths: set[int]) -> list[int]:
+        """Wait for a message or the end of a worker; returns the clients whose task must be tried again.
+
+        `deaths` are the clients whose worker died once.
+        """
         again = []
         ready = wait([worker.pipe for worker in self._workers])
         for worker in [w for w in self._workers if w.pipe in ready]:
@@ -113,14 +111,13 @@ class Pool:
                 kind, value = worker.pipe.recv()
             except (EOFError, OSError):
                 code, client = self._end(worker), worker.client
-                if client is None:
-                    if not worker.ready:
-                        self._give_up_one(f"a worker process died while it started ({_describe(code)})")
-                    continue
-                deaths[client] += 1
-                if deaths[client] > 1:
-                    replies[client] = Failure(f"the worker process died twice ({_describe(code)})")
-                else:
+                end = f"exit code {code}" + (OUT_OF_MEMORY if code == -signal.SIGKILL else "")
+                if not worker.ready:
+                    self._give_up_one(f"a worker process died while it started ({end})")
+                elif client in deaths:
+                    replies[client] = Failure(f"the worker process died twice ({end})")
+                elif client is not None:
+                    deaths.add(client)
                     again.append(client)
                 continue
             if kind == "ready":
@@ -130,30 +127,25 @@ class Pool:
                 self._give_up_one(f"a worker process cannot build the model: {value}")
             else:
                 assert worker.client is not None
-                replies[worker.client] = Failure(value) if kind == "failure" else value
+                replies[worker.client] = value
                 worker.client = None
         return again
 
     def _start_missing(self) -> None:
         while len(self._workers) < self._size:
-            self._workers.append(self._start())
-
-    def _start(self) -> Worker:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            pipe = Connection(ours.detach())
-            setup = {**self._setup, "path": [p for p in sys.path if isinstance(p, str)], "pipe": theirs.fileno()}
-            # Workers start with Ctrl-C blocked, so that it cannot interrupt them with a traceback.
-            before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-            try:
-                process = subprocess.Popen(
-                    [sys.executable, "-P", "-c", BOOT, json.dumps(setup)],
-                    stdin=subprocess.DEVNULL,
-                    pass_fds=[*self._descriptors, theirs.fileno()],
-                )
-            finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        return Worker(process, pipe)
+            ours, theirs = socket.socketpair()
+            with theirs:
+                pipe, fd = Connection(ours.detach()), theirs.fileno()
+                setup = {**self._setup, "path": [p for p in sys.path if isinstance(p, str)], "pipe": fd}
+                command = [sys.executable, "-P", "-c", BOOT, json.dumps(setup)]
+                # Workers start with Ctrl-C blocked, so that it cannot interrupt them with a traceback.
+                before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+                try:
+                    given = [*self._descriptors, fd]
+                    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=given)
+                finally:
+                    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            self._workers.append(Worker(process, pipe))
 
     def _end(self, worker: Worker, grace: float = GRACE) -> int:
         """Remove a worker and wait for the end of its process; returns its exit code."""
@@ -170,9 +162,3 @@ class Pool:
         self._size -= 1
         if self._size == 0:
             raise CannotRun(reason)
-
-
-def _describe(code: int) -> str:
-    return f"exit code {code}" + (
-        "; -9 often means that the machine ran out of memory" if code == -signal.SIGKILL else ""
-    )

@@ -13,24 +13,21 @@ from typing import Any
 import cloudpickle
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
 from filfl.core.clients import Failure, Update
 from filfl.core.queries import Query
 from filfl.data import FederatedData
 from filfl.evaluation import ALIGNED, Loss
-from filfl.selection.base import AnyIds
 from filfl.simulation.executors.pool import CannotRun, Pool
-from filfl.simulation.executors.serial import samples_on
-from filfl.simulation.executors.shared import Segment, Spec, spec_of
+from filfl.simulation.executors.serial import LocalTraining, SerialClients
+from filfl.simulation.executors.shared import Segment, Spec
 from filfl.simulation.executors.worker import torch_settings
-from filfl.simulation.local_training import LocalTraining
+from filfl.simulation.wrappers.forwarding import Forwarding
 from filfl.weights import FlatModel, Weights
 
 
-class ProcessClients:
-    """Simulated clients in persistent workers, which end with the context."""
+class ProcessClients(Forwarding):
+    """Simulated clients in persistent workers, until they are closed."""
 
     def __init__(
         self,
@@ -48,7 +45,8 @@ class ProcessClients:
             raise CannotRun("this system cannot share unnamed memory with worker processes")
         if isinstance(data.x, np.memmap):
             raise CannotRun("the samples are in a mapped file, but worker processes need them in memory")
-        self._data = data
+        serial = SerialClients(data, net, loss, training)
+        super().__init__(serial)
         self._layout = net.layout
         try:
             pickled = torch.frombuffer(bytearray(cloudpickle.dumps((build, loss, training))), dtype=torch.uint8)
@@ -56,103 +54,67 @@ class ProcessClients:
             raise CannotRun(
                 f"the model, loss or algorithm cannot be sent to another process ({type(error).__name__}: {error})"
             ) from None
-        samples = samples_on(net, data, data.x, data.y)
-        world = [
-            pickled,
-            *(samples.x, samples.y, samples.scale, samples.shift),
-            *(torch.from_numpy(cut) for cut in (data.offsets, data.train_ends)),
-        ]
+        samples, cuts = serial.samples, [torch.from_numpy(cut) for cut in (data.offsets, data.train_ends)]
+        world = [pickled, samples.x, samples.y, samples.scale, samples.shift, *cuts]
         empty = net.layout.empty()
-        weights_specs = [spec_of(empty.vector), spec_of(empty.integers)]
         try:
-            self._world, world_specs = _shared(world)
-            self._weights = Segment.make(weights_specs)
-            self._w_t = Weights(*self._weights.tensors(weights_specs))
-            setup = {
-                "world": (self._world.fd, self._world.nbytes),
-                "world_specs": world_specs,
-                "weights": (self._weights.fd, self._weights.nbytes),
-                "weights_specs": weights_specs,
-                "settings": torch_settings(),
-            }
-            self._pool = Pool(min(workers, data.num_clients), setup, (self._world.fd, self._weights.fd))
+            # Kept: a worker that dies is replaced.
+            self._shared = {"world": Segment.copy(world), "weights": Segment.copy([empty.vector, empty.integers])}
+            self._w_t = Weights(*self._shared["weights"].tensors())
+            segments = {name: (segment.fd, segment.specs) for name, segment in self._shared.items()}
+            setup = {**segments, "settings": torch_settings()}
+            descriptors = [segment.fd for segment in self._shared.values()]
+            self._pool = Pool(min(workers, data.num_clients), setup, descriptors)
         except OSError as error:
             raise CannotRun(f"worker processes cannot be started: {error.strerror}") from None
         self._stack: Segment | None = None
         self._rows = 0
 
-    def __enter__(self) -> "ProcessClients":
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self._pool.close()
 
-    @property
-    def num_clients(self) -> int:
-        return self._data.num_clients
-
     def train(self, t: int, ids: Sequence[int], weights: Weights) -> dict[int, Update | Failure]:
-        replies, rows = self._request_rows(ids, weights, lambda k, row: ("train", t, k, row))
-
-        def update(k: int, num_examples: int, train_loss: float) -> Update:
-            vector, integers = rows[k]
-            return Update(Weights(vector, integers), num_examples, train_loss)
-
-        return {k: reply if isinstance(reply, Failure) else update(k, *reply) for k, reply in replies.items()}
+        replies, rows = self._request_rows(ids, weights, ("train", t))
+        return {k: reply if isinstance(reply, Failure) else Update(rows[k], *reply) for k, reply in replies.items()}
 
     def query(self, query: Query, ids: Sequence[int], weights: Weights) -> dict[int, Any]:
         if not query.is_vector:
             self._share(weights)
-            replies = self._pool.request({k: ("query", query, k, 0) for k in self._largest_first(ids)}, None)
+            replies = self._pool.request({k: ("query", query, k, 0) for k in self._largest_first(ids)})
             return {k: replies[k] for k in ids}
-        replies, rows = self._request_rows(ids, weights, lambda k, row: ("query", query, k, row))
+        replies, rows = self._request_rows(ids, weights, ("query", query))
         trained = self._layout.num_trained
-        return {k: reply if isinstance(reply, Failure) else rows[k][0][:trained] for k, reply in replies.items()}
-
-    def num_examples(self, ids: AnyIds) -> NDArray[np.int64]:
-        of = np.asarray(ids, dtype=np.int64)
-        return np.asarray(self._data.train_ends[of] - self._data.offsets[of])
+        return {k: reply if isinstance(reply, Failure) else rows[k].vector[:trained] for k, reply in replies.items()}
 
     def _request_rows(
-        self, ids: Sequence[int], weights: Weights, task: Callable[[int, int], Sequence[Any]]
-    ) -> tuple[dict[int, Any], dict[int, tuple[Tensor, Tensor]]]:
+        self, ids: Sequence[int], weights: Weights, task: tuple[str, Any]
+    ) -> tuple[dict[int, Any], dict[int, Weights]]:
         """Run tasks whose result is a vector: the replies in the order of the ids, and each client's row."""
         self._share(weights)
         places = {k: row for row, k in enumerate(dict.fromkeys(ids))}
-        segment, specs = self._stack_for(len(places))
-        replies = self._pool.request({k: task(k, places[k]) for k in self._largest_first(places)}, (segment, specs))
-        vectors, integers = segment.tensors(specs)
-        floats = self._layout.num_floats
-        return {k: replies[k] for k in places}, {k: (vectors[i, :floats], integers[i]) for k, i in places.items()}
+        stack = self._stack_for(len(places))
+        replies = self._pool.request({k: (*task, k, places[k]) for k in self._largest_first(ids)}, stack)
+        vectors, integers = stack.tensors()
+        vectors = vectors[:, : self._layout.num_floats]
+        return {k: replies[k] for k in places}, {k: Weights(vectors[i], integers[i]) for k, i in places.items()}
 
     def _share(self, weights: Weights) -> None:
         self._w_t.vector.copy_(weights.vector)
         self._w_t.integers.copy_(weights.integers)
 
-    def _largest_first(self, ids: Sequence[int] | dict[int, int]) -> list[int]:
+    def _largest_first(self, ids: Sequence[int]) -> list[int]:
         """The longest tasks first, so that none is left to a single worker at the end."""
-        cohort = list(ids)
-        sizes = dict(zip(cohort, self.num_examples(cohort).tolist(), strict=True))
-        return sorted(sizes, key=lambda k: (-sizes[k], k))
+        cohort = np.unique(np.array(ids, dtype=np.int64))
+        largest_first: list[int] = cohort[np.argsort(-self.num_examples(cohort), kind="stable")].tolist()
+        return largest_first
 
-    def _stack_for(self, rows: int) -> tuple[Segment, Sequence[Spec]]:
+    def _stack_for(self, rows: int) -> Segment:
         """Memory for this many results: that of the last call, unless it is too small or still in use."""
         if self._stack is None or self._stack.lent or rows > self._rows:
             self._stack, self._rows = None, rows
-            self._stack = Segment.make(self._stack_specs(rows))
-        return self._stack, self._stack_specs(self._rows)
-
-    def _stack_specs(self, rows: int) -> list[Spec]:
-        layout = self._layout
-        step = ALIGNED // layout.dtype.itemsize
-        width = -(-layout.num_floats // step) * step
-        return [([rows, width], str(layout.dtype).removeprefix("torch.")), ([rows, layout.num_integers], "int64")]
-
-
-def _shared(tensors: Sequence[Tensor]) -> tuple[Segment, list[Spec]]:
-    """A copy of tensors in shared memory."""
-    specs = [spec_of(tensor) for tensor in tensors]
-    segment = Segment.make(specs)
-    for copy, tensor in zip(segment.tensors(specs), tensors, strict=True):
-        copy.copy_(tensor)
-    return segment, specs
+            layout = self._layout
+            step = ALIGNED // layout.dtype.itemsize
+            width = -(-layout.num_floats // step) * step
+            floats: Spec = ([rows, width], str(layout.dtype).removeprefix("torch."))
+            self._stack = Segment.make([floats, ([rows, layout.num_integers], "int64")])
+        return self._stack

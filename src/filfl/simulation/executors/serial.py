@@ -2,52 +2,55 @@
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from filfl.algorithms import Algorithm
 from filfl.algorithms.local_sgd import batches, local_sgd
+from filfl.config.sections import Training
 from filfl.core.clients import Failure, Update
 from filfl.core.queries import Query
 from filfl.core.queries.base import Split
+from filfl.data import FederatedData
 from filfl.evaluation import Loss, Samples
 from filfl.rng import stream, torch_seeded
 from filfl.selection.base import AnyIds
-from filfl.simulation.local_training import LocalTraining
 from filfl.weights import FlatModel, Weights
 
 Reply = TypeVar("Reply")
 
 
-class Scaled(Protocol):
-    """Data whose bytes become `x * scale + shift`."""
+@dataclass(frozen=True)
+class LocalTraining:
+    """The local training of every client and round: SGD with these options; `seed` addresses its random draws."""
 
-    @property
-    def scale(self) -> object: ...
-    @property
-    def shift(self) -> object: ...
+    seed: int
+    algorithm: Algorithm
+    options: Training
 
 
-class ClientData(Scaled, Protocol):
+@dataclass(frozen=True)
+class ClientData:
     """The part of `FederatedData` that local training needs; worker processes have only this part."""
 
-    @property
-    def x(self) -> object: ...
-    @property
-    def y(self) -> object: ...
-    @property
-    def offsets(self) -> NDArray[np.int64]: ...
-    @property
-    def train_ends(self) -> NDArray[np.int64]: ...
+    x: Tensor
+    y: Tensor
+    scale: Tensor
+    shift: Tensor
+    offsets: NDArray[np.int64]
+    train_ends: NDArray[np.int64]
 
 
 class SerialClients:
     """Simulated clients that share one network. An exception in one client's training affects that client only."""
 
-    def __init__(self, data: ClientData, model: FlatModel, loss: Loss, training: LocalTraining) -> None:
+    def __init__(self, data: FederatedData | ClientData, model: FlatModel, loss: Loss, training: LocalTraining) -> None:
         self._data = data
         self._model = model
         self._loss = loss
@@ -59,57 +62,43 @@ class SerialClients:
         return len(self._data.train_ends)
 
     def train(self, t: int, ids: Sequence[int], weights: Weights) -> dict[int, Update | Failure]:
-        def train(k: int) -> Update:
-            return self._train(t, k, weights)
-
-        return {k: _attempt("training", train, k) for k in ids}
+        return {k: _attempt("training", partial(self._train, t, k, weights)) for k in ids}
 
     def query(self, query: Query, ids: Sequence[int], weights: Weights) -> dict[int, Any]:
         def answer(k: int) -> Any:
-            return query.answer(self._model, weights, self._part(k, query.split), self._loss)
+            samples = self.samples.part(*self.span(k, query.split))
+            return query.answer(self._model, weights, samples, self._loss)
 
-        return {k: _attempt(f"computing the {query.name}", answer, k) for k in ids}
+        return {k: _attempt(f"computing the {query.name}", partial(answer, k)) for k in ids}
 
     def num_examples(self, ids: AnyIds) -> NDArray[np.int64]:
         of = np.asarray(ids, dtype=np.int64)
         return np.asarray(self._data.train_ends[of] - self._data.offsets[of])
 
     def _train(self, t: int, k: int, weights: Weights) -> Update:
-        samples = self._part(k, "train")
+        samples = self.samples.part(*self.span(k, "train"))
         seed, options = self._training.seed, self._training.options
         with torch_seeded(stream(seed, t, "dropout", k), self._model.device):
-            train_loss = local_sgd(
-                self._model,
-                weights,
-                samples,
-                self._loss,
-                self._training.algorithm,
-                batches(len(samples), options.batch, options.epochs, options.steps, stream(seed, t, "batches", k)),
-                lr=options.lr_at(t),
-                momentum=options.momentum,
-                weight_decay=options.weight_decay,
-            )
+            steps = batches(len(samples), options.batch, options.epochs, options.steps, stream(seed, t, "batches", k))
+            how = (steps, options.lr_at(t), options.momentum, options.weight_decay)
+            train_loss = local_sgd(self._model, weights, samples, self._loss, self._training.algorithm, *how)
         return Update(self._model.weights(), len(samples), train_loss)
 
     def span(self, k: int, split: Split) -> tuple[int, int]:
         """The range of a client's samples of a split; its training samples where the split is empty."""
-        start, middle, stop = (
-            int(i) for i in (self._data.offsets[k], self._data.train_ends[k], self._data.offsets[k + 1])
-        )
+        start, stop = self._data.offsets[k : k + 2].tolist()
+        middle = int(self._data.train_ends[k])
         return (middle, stop) if split == "validation" and middle < stop else (start, middle)
 
-    def _part(self, k: int, split: Split) -> Samples:
-        return self.samples.part(*self.span(k, split))
 
-
-def _attempt(task: str, run: Callable[[int], Reply], k: int) -> Reply | Failure:
+def _attempt(task: str, run: Callable[[], Reply]) -> Reply | Failure:
     try:
-        return run(k)
+        return run()
     except Exception as error:
         return Failure(f"{task} raised {type(error).__name__}: {error}")
 
 
-def samples_on(model: FlatModel, data: Scaled, x: object, y: object) -> Samples:
+def samples_on(model: FlatModel, data: FederatedData | ClientData, x: object, y: object) -> Samples:
     """Arrays of a federated dataset as samples on the model's device; floating-point inputs in its dtype."""
 
     def tensor(values: object) -> Tensor:

@@ -8,35 +8,20 @@ import signal
 import sys
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
 from io import TextIOWrapper
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from filfl.core.clients import Failure
 from filfl.core.queries import Query
-from filfl.simulation.executors.serial import SerialClients
+from filfl.simulation.executors.serial import ClientData, SerialClients
 from filfl.simulation.executors.shared import Segment
 from filfl.system import keep_freed_memory
 from filfl.weights import Weights
-
-
-@dataclass(frozen=True)
-class SharedData:
-    """The clients' samples in shared memory, with the offsets of `FederatedData`."""
-
-    x: Tensor
-    y: Tensor
-    scale: Tensor
-    shift: Tensor
-    offsets: NDArray[np.int64]
-    train_ends: NDArray[np.int64]
 
 
 def torch_settings() -> dict[str, Any]:
@@ -82,9 +67,9 @@ def _serve(pipe: Connection, setup: Mapping[str, Any]) -> None:
     while True:
         name, *arguments = pipe.recv()
         if name == "stack":
-            tasks.use_stack(Segment(recv_handle(pipe), arguments[0]), arguments[1])
+            tasks.stack = Segment(recv_handle(pipe), *arguments).tensors()
         else:
-            pipe.send(getattr(tasks, name)(*arguments))
+            pipe.send(("reply", getattr(tasks, name)(*arguments)))
 
 
 def _end_with(pipe: Connection) -> None:
@@ -104,34 +89,29 @@ class _Tasks:
     row of the stack."""
 
     def __init__(self, setup: Mapping[str, Any]) -> None:
-        pickled, x, y, scale, shift, offsets, train_ends = Segment(*setup["world"]).tensors(setup["world_specs"])
+        pickled, x, y, scale, shift, offsets, train_ends = Segment(*setup["world"]).tensors()
         # Code, not weights: the user's own model and loss, by value, from the process that started this one.
         build, loss, training = pickle.loads(pickled.numpy().tobytes())
-        self._w_t = Weights(*Segment(*setup["weights"]).tensors(setup["weights_specs"]))
-        data = SharedData(x, y, scale, shift, offsets.numpy(), train_ends.numpy())
+        self._w_t = Weights(*Segment(*setup["weights"]).tensors())
+        data = ClientData(x, y, scale, shift, offsets.numpy(), train_ends.numpy())
         self._clients = SerialClients(data, build(), loss, training)
-        self._stack: list[Tensor] = []
+        self.stack: list[Tensor] = []
+        """The memory that results are written to."""
 
-    def use_stack(self, segment: Segment, specs: Any) -> None:
-        """Write results to this memory from now on."""
-        self._stack = segment.tensors(specs)
-
-    def train(self, t: int, k: int, row: int) -> tuple[str, Any]:
+    def train(self, t: int, k: int, row: int) -> tuple[int, float] | Failure:
         reply = self._clients.train(t, [k], self._w_t)[k]
         if isinstance(reply, Failure):
-            return "failure", reply.reason
+            return reply
         weights = reply.weights
         assert isinstance(weights, Weights)
-        vectors, integers = self._stack
+        vectors, integers = self.stack
         vectors[row, : len(weights.vector)] = weights.vector
         integers[row] = weights.integers
-        return "reply", (reply.num_examples, reply.train_loss)
+        return reply.num_examples, reply.train_loss
 
-    def query(self, query: Query, k: int, row: int) -> tuple[str, Any]:
+    def query(self, query: Query, k: int, row: int) -> Any:
         reply = self._clients.query(query, [k], self._w_t)[k]
-        if isinstance(reply, Failure):
-            return "failure", reply.reason
-        if not query.is_vector:
-            return "reply", reply
-        self._stack[0][row, : len(reply)] = reply
-        return "reply", None
+        if isinstance(reply, Failure) or not query.is_vector:
+            return reply
+        self.stack[0][row, : len(reply)] = reply
+        return None

@@ -1,6 +1,7 @@
 """Clients that keep their trained weights until the server asks for them."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from filfl.core.clients import Failure, TrainingClients, Update
 from filfl.filtering.filtering_set import FilteringSet
@@ -32,21 +33,15 @@ class LogitCache(Forwarding):
         self, t: int, ids: Sequence[int], weights: Weights, request: LogitRequest
     ) -> dict[int, LogitReply | Failure]:
         self._kept.clear()  # before training: an executor may reuse the memory
-        replies = self._clients.train(t, ids, weights)
+        replies: dict[int, Any] = {**self._clients.train(t, ids, weights)}
         self._kept = {k: reply for k, reply in replies.items() if isinstance(reply, Update)}
         self._round = t
-        kept = [_weights(update) for update in self._kept.values()]
-        outputs = dict(zip(self._kept, self._V.outputs_or_failures(kept, request.samples), strict=True))
-
-        def logits(k: int, reply: Update | Failure) -> LogitReply | Failure:
-            if isinstance(reply, Failure):
-                return reply
-            z = outputs[k]
-            if isinstance(z, Failure):
-                return z
-            return LogitReply(request.encoding.encode(z), reply.num_examples, reply.train_loss)
-
-        return {k: logits(k, reply) for k, reply in replies.items()}
+        kept = [update.weights for update in self._kept.values() if isinstance(update.weights, Weights)]
+        outputs = self._V.outputs_or_failures(kept, request.samples)
+        for (k, update), z in zip(self._kept.items(), outputs, strict=True):
+            trained = (update.num_examples, update.train_loss)
+            replies[k] = z if isinstance(z, Failure) else LogitReply(request.encoding.encode(z), *trained)
+        return replies
 
     def upload(self, t: int, ids: Sequence[int]) -> dict[int, Update | Failure]:
         kept = self._kept if t == self._round else {}
@@ -55,8 +50,3 @@ class LogitCache(Forwarding):
     def take_notes(self) -> list[str]:
         """None: what happens on this machine concerns single clients only."""
         return []
-
-
-def _weights(update: Update) -> Weights:
-    assert isinstance(update.weights, Weights)
-    return update.weights
