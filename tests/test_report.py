@@ -18,6 +18,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
+from filfl.commands.clients import clients_command
 from filfl.errors import RunError
 from filfl.report.formatting import MINUS, NONE
 from filfl.report.html.clients import client_map, client_values, decisions
@@ -526,6 +527,15 @@ def test_strict_readers_raise_for_what_is_missing(store: Path, tmp_path: Path) -
     (place / "config.toml").write_text("rounds = ")
     with pytest.raises(RunError, match=r"config.toml is damaged"):
         read_run(place)
+
+
+def test_clients_command_prints_names_as_they_are(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = store / "filfl-dgf" / "seed-0"
+    lines = (place / "clients.csv").read_text().replace("\n0,0,", "\n0,a[/b][red],")
+    (place / "clients.csv").write_text(lines)
+    clients_command(place, as_json=False, as_csv=False)
+    printed = capsys.readouterr().out
+    assert "a[/b][red]" in printed and "Against the known faults: AUC " in printed
 
 
 # The page

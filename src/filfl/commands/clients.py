@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 
+from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from filfl.commands.terminal import print_table, say
 from filfl.errors import RunError
@@ -37,7 +39,8 @@ def show(run: Run, rows: Sequence[ClientRow]) -> None:
         raise RunError(f"{run.directory} has no finished round, so nothing is known about its clients")
     with_fault = any(row.fault for row in rows)
     caption = NOT_MEASURED if all(row.value is None for row in rows) else f"value: {MEANING}"
-    table = Table(title=f"{run.name}: who helps, who hurts", title_justify="left", caption=caption)
+    # Names are not markup.
+    table = Table(title=Text(f"{run.name}: who helps, who hurts"), title_justify="left", caption=caption)
     table.add_column("client")
     for heading in ("value", "± 95 %", "kept", "selected", "refused", "examples"):
         table.add_column(heading, justify="right")
@@ -47,7 +50,13 @@ def show(run: Run, rows: Sequence[ClientRow]) -> None:
     for row in rows:
         interval = NONE if row.stderr is None else f"{Z * row.stderr:.4f}"
         kept = f"{row.kept} of {row.considered}" if row.considered else NONE
-        cells = [row.name, NONE if row.value is None else f"{row.value:+.4f}", interval, kept, str(row.selected)]
+        cells = [
+            escape(row.name),
+            NONE if row.value is None else f"{row.value:+.4f}",
+            interval,
+            kept,
+            str(row.selected),
+        ]
         cells += [str(row.refused or ""), NONE if row.examples is None else str(row.examples)]
         cells += [f"[{STYLES[row.verdict]}]{row.verdict}[/]", *([row.fault or ""] if with_fault else [])]
         table.add_row(*cells)

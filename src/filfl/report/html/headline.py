@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from filfl.filtering.fitness import PREFIX
+from filfl.core.evidence import PREFIX
 from filfl.report.formatting import count, megabytes, p_equals, percent, points, spread_text
 from filfl.report.html.clients import rounds_in
 from filfl.report.html.collect import Section
