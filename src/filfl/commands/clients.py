@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -39,27 +38,27 @@ def show(run: Run, rows: Sequence[ClientRow]) -> None:
         raise RunError(f"{run.directory} has no finished round, so nothing is known about its clients")
     with_fault = any(row.fault for row in rows)
     caption = NOT_MEASURED if all(row.value is None for row in rows) else f"value: {MEANING}"
-    # Names are not markup.
     table = Table(title=Text(f"{run.name}: who helps, who hurts"), title_justify="left", caption=caption)
     table.add_column("client")
-    for heading in ("value", "± 95 %", "kept", "selected", "refused", "examples"):
+    for heading in ("value", "± 95 %"):
         table.add_column(heading, justify="right")
     table.add_column("verdict")
     if with_fault:
         table.add_column("fault")
+    for heading in ("kept", "selected", "refused", "examples"):
+        table.add_column(heading, justify="right")
     for row in rows:
-        interval = NONE if row.stderr is None else f"{Z * row.stderr:.4f}"
-        kept = f"{row.kept} of {row.considered}" if row.considered else NONE
-        cells = [
-            escape(row.name),
+        table.add_row(
+            Text(row.name),
             NONE if row.value is None else f"{row.value:+.4f}",
-            interval,
-            kept,
+            NONE if row.stderr is None else f"{Z * row.stderr:.4f}",
+            Text(row.verdict, STYLES[row.verdict]),
+            *([row.fault or ""] if with_fault else []),
+            f"{row.kept} of {row.considered}" if row.considered else NONE,
             str(row.selected),
-        ]
-        cells += [str(row.refused or ""), NONE if row.examples is None else str(row.examples)]
-        cells += [f"[{STYLES[row.verdict]}]{row.verdict}[/]", *([row.fault or ""] if with_fault else [])]
-        table.add_row(*cells)
+            str(row.refused or ""),
+            NONE if row.examples is None else str(row.examples),
+        )
     print_table(table)
     if found := detection(rows):
         say(detection_sentence(found))
