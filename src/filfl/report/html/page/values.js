@@ -34,7 +34,7 @@ function drawValues(section) {
     }),
     ...(rows.some((row) => row.fault) ? [stateKey("var(--arm-3)", "bad client: mark at the bottom")] : []),
   );
-  drawValueChart(section, run, rows.filter((row) => row.value !== null));
+  drawValueChart(section, rows.filter((row) => row.value !== null));
   drawValueTable(section, run, rows);
   drawHistory(run);
 }
@@ -61,7 +61,7 @@ function markChosen(run) {
   if (line) line.classList.add("marked");
 }
 
-function drawValueChart(section, run, rows) {
+function drawValueChart(section, rows) {
   valued = { section, rows };
   const chart = chartIn("chart-values", (made) => {
     made.on("datazoom", () => {
