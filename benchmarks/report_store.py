@@ -94,6 +94,10 @@ def _records(config: Config, clients: ClientTable, rng: np.random.Generator, siz
                 for k, a in zip(considered, gains, strict=True)
             ]
             kept = sorted(step["client"] for step in trace if step["kept"])
+            values = [
+                {"client": k, "value": a, "stderr": 0.008, "mean": a / 2, "mean_stderr": 0.004}
+                for k, a in zip(considered, gains.tolist(), strict=True)
+            ]
         here = [k for k in kept if k in set(S_t.tolist())] if filters else S_t.tolist()
         selected = sorted(rng.permutation(here)[: size.k].tolist())
         accuracy = ceiling * (1 - 0.9 * np.exp(-10 * t / size.rounds)) + 0.004 * rng.standard_normal()
@@ -121,7 +125,7 @@ def _records(config: Config, clients: ClientTable, rng: np.random.Generator, siz
             downlink_bytes=0,
             trace=trace if did_filter else [],
             judges=[],
-            values=[],
+            values=values if did_filter else [],
             honest_gain=0.05 if did_filter else None,
             honest_gain_stderr=0.02 if did_filter else None,
             metrics={},

@@ -18,16 +18,19 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
+from filfl.commands.clients import clients_command
 from filfl.errors import RunError
-from filfl.report.formatting import NONE
-from filfl.report.html.clients import client_map, decisions
+from filfl.report.formatting import MINUS, NONE
+from filfl.report.html.clients import client_map, client_values, decisions
 from filfl.report.html.collect import ArmRuns, Section, collect
-from filfl.report.html.headline import headline, measure
+from filfl.report.html.headline import filtering_set_warnings, headline, measure
 from filfl.report.html.render import render, report_data, settings, to_script
 from filfl.report.plots import label_points
 from filfl.report.series import CURVES, Series, series_of
 from filfl.report.table import page_row
+from filfl.report.values import NOT_MEASURED, hurting_sentence
 from filfl.runs.client_table import ClientTable
+from filfl.runs.clients import client_rows
 from filfl.runs.reader import Run, is_record, read_finished_run, read_run, scan_run
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
@@ -63,6 +66,10 @@ def record(t: int, accuracy: float | None = None, **more: Any) -> dict[str, Any]
         "reward_all": None,
         "reward_filtered": None,
         "trace": [],
+        "notes": [],
+        "values": [],
+        "honest_gain": None,
+        "honest_gain_stderr": None,
         **more,
     }
     assert is_record(made)
@@ -230,16 +237,120 @@ def test_report_size_is_bounded_by_cells_and_decisions(monkeypatch: pytest.Monke
     monkeypatch.setattr(report, "in_browser", lambda path: {})  # test_report_page.py has the browser
     found = report.measure(tmp_path, Size(seeds=1, rounds=40, clients=30, available=20, k=2))
     library = (resources.files("filfl.report.html") / "page" / "echarts.min.js").read_bytes()
-    # 3 runs: 40 x 30 cells of a byte each, and less than 30 bytes per decision; the rest is the page itself
-    assert 1e6 * found["megabytes"] - len(library) < 3 * (40 * 30 + 8 * 20 * 30) + 80_000
+    # 3 runs: 40 x 30 cells of a byte each, less than 30 bytes per decision and 60 per value, and a row per client; the
+    # rest is the page itself
+    assert 1e6 * found["megabytes"] - len(library) < 3 * (40 * 30 + 8 * 20 * (30 + 60) + 30 * 200) + 90_000
 
 
 def test_decisions_are_limited_by_omitting_filter_rounds_evenly() -> None:
     step = {"client": 3, "a": 0.123456, "b": None, "p": 1.0, "kept": True}
     records = [record(t, trace=[step, {**step, "client": 1, "kept": False}], reward_all=7.0) for t in range(1, 11)]
     whole, part = decisions(stored("dgf", records), 20), decisions(stored("dgf", records), 7)
-    assert whole[0] == [1, 7.0, None, [3, 1], [0.1235, 0.1235], [None, None], [1.0, 1.0], "10"]
+    assert whole[0] == [1, [7.0, None, None, None, None], [3, 1], [0.1235, 0.1235], [None, None], [1.0, 1.0], "10"]
     assert [found[0] for found in whole] == list(range(1, 11)) and [found[0] for found in part] == [1, 4, 7, 10]
+
+
+def test_gains_of_a_filter_round_are_on_V_itself_and_cross_fitted() -> None:
+    step = {"client": 3, "a": None, "b": None, "p": 1.0, "kept": True}
+    rewards = {"reward_all": 9.5, "reward_filtered": 9.625, "honest_gain": 0.05, "honest_gain_stderr": 0.01}
+    (found,) = decisions(stored("prune", [record(1, trace=[step], **rewards)]), 20)
+    assert found[1] == [9.5, 9.625, 0.125, 0.05, 0.0196]
+
+
+def value(client: int, value: float | None, stderr: float | None, mean: float | None = None) -> dict[str, Any]:
+    """The value of a client at a filtering. The running estimate is the same, unless its mean is given."""
+    running = {"mean": value if mean is None else mean, "mean_stderr": stderr}
+    return {"client": client, "value": value, "stderr": stderr, **running}
+
+
+def valued(*means: tuple[float | None, float | None], name: str = "prune", seed: int = 0, noisy: bool = False) -> Run:
+    """A run with one filtering that kept the clients with values above 0."""
+    clients = list(range(len(means)))
+    kept = [k for k in clients if (means[k][0] or 0) > 0]
+    values = [value(k, *each) for k, each in enumerate(means)]
+    whole = record(
+        1, 0.5, did_filter=True, available=clients, considered=clients, filtered=kept, selected=kept[:1], values=values
+    )
+    return stored(name, [whole], seed, tuple(noisy and k == 0 for k in clients))
+
+
+def test_values_by_hand() -> None:
+    run = valued((-0.5, 0.1), (0.2, 0.2), (None, None), (0.5, 0.1), noisy=True)
+    more = record(2, did_filter=True, considered=[1], filtered=[1], values=[value(1, 0.3, 0.1, mean=0.25)])
+    found = client_values(Run(run.directory, run.table, [*run.records, more], clients=run.clients), 100)
+    assert [(row["name"], row["value"], row["interval"], row["verdict"]) for row in found["rows"]] == [
+        ("c0", -0.5, 0.196, "hurts"),
+        ("c1", 0.25, 0.196, "helps"),
+        ("c3", 0.5, 0.196, "helps"),
+        ("c2", None, None, "not measured"),
+    ]
+    assert [(row["kept"], row["considered"]) for row in found["rows"]] == [(0, 1), (2, 2), (1, 1), (0, 1)]
+    assert [(row["fault"], row["examples"]) for row in found["rows"]][:2] == [("random labels", 7), ("", 7)]
+    assert found["history"][1] == [[1, 0.2, 0.392, 0.2, 0.392], [2, 0.3, 0.196, 0.25, 0.196]]
+    assert found["sentence"] == f"1 client hurts: c0 ({MINUS}0.50 ± 0.20)."
+    assert "AUC 1.000" in found["detection"] and "1.00 are faulty (precision)" in found["detection"]
+
+
+def test_values_of_many_clients_show_the_clearest_and_omit_filter_rounds_evenly() -> None:
+    means = [((k - 1500) / 1000, 1.0) for k in range(3000)]
+    found = client_values(valued(*means), 300_000)
+    assert found["of"] == 3000 and len(found["rows"]) == len(found["history"]) == 1000
+    shown = [row["value"] for row in found["rows"]]
+    assert shown == sorted(shown) and min(map(abs, shown)) >= 1
+    records = [record(t, considered=[0], values=[value(0, 0.1, 0.1)]) for t in range(1, 11)]
+    assert [entry[0] for entry in client_values(stored("prune", records), 4)["history"][0]] == [1, 4, 7, 10]
+
+
+def test_runs_without_values_say_how_they_are_measured() -> None:
+    unmeasured = [record(1, considered=[0], values=[value(0, None, None)])]
+    for records in ([], [record(1)], unmeasured):
+        assert client_values(stored("dgf", records), 100) == {"sentence": NOT_MEASURED, "rows": []}
+
+
+def test_sentence_names_at_most_four_clients_that_hurt() -> None:
+    def sentence_of(*means: tuple[float, float]) -> str:
+        return hurting_sentence(client_rows(valued(*means).records, None))
+
+    assert sentence_of((-0.5, 1.0), (0.1, 0.01)) == "No client hurts measurably."
+    assert sentence_of((-0.083, 0.021), (0.1, 0.01), (-0.0012, 0.0001)) == (
+        f"2 clients hurt: 0 ({MINUS}0.083 ± 0.041), 2 ({MINUS}0.00120 ± 0.00020)."
+    )
+    assert sentence_of(*[(-6.0 + k, 1.0) for k in range(4)], (-100, 25), (-200, 60)) == (
+        f"6 clients hurt: 5 ({MINUS}200 ± 118), 4 ({MINUS}100 ± 49), 0 ({MINUS}6.0 ± 2.0), 1 ({MINUS}5.0 ± 2.0)"
+        " and 2 more."
+    )
+
+
+def test_headline_names_the_clients_that_hurt_in_the_best_run_with_values() -> None:
+    alone = Section("title", Path("place"), (0,), (ArmRuns("prune", "prune", (valued((-0.5, 0.1), (0.5, 0.1)),)),))
+    made = headline(alone, *measure(alone))
+    assert made["sentence"].endswith(f"1 client hurts: c0 ({MINUS}0.50 ± 0.20).")
+    assert made["run"] == {"arm": "prune", "seed": 0}
+    assert made["tiles"][-1]["detail"] == "Seed 0: 1 hurt, 1 help, no verdict on 0"
+    better = ArmRuns("plain", "plain", (stored("plain", [record(1, 0.9)]),))
+    both = Section("title", Path("place"), (0,), (better, *alone.arms))
+    made = headline(both, *measure(both))
+    assert made["sentence"].startswith("plain reaches") and made["run"] == {"arm": "prune", "seed": 0}
+    assert made["sentence"].endswith(f"1 client hurts (prune, seed 0): c0 ({MINUS}0.50 ± 0.20).")
+    without = Section("title", Path("place"), (0,), (better,))
+    assert headline(without, *measure(without))["run"] is None and "hurt" not in sentence(without)
+
+
+def test_warnings_about_the_filtering_set_are_shown_once_each() -> None:
+    notes = (
+        ["filtering set: needs 91 samples", "another note"],
+        ["filtering set: needs 7 samples"],
+        ["filtering set: x"],
+    )
+    runs = tuple(stored("dgf", [record(1, notes=given), record(2, notes=given)], t) for t, given in enumerate(notes))
+    made = Section("title", Path("place"), (0, 1, 2), (ArmRuns("dgf", "dgf", runs),))
+    assert filtering_set_warnings(made) == [
+        "Filtering set (dgf, seed 0 and 1 more run): needs 91 samples.",
+        "Filtering set (dgf, seed 2): x.",
+    ]
+    assert report_data([made])["sections"][0]["warnings"] == filtering_set_warnings(made)
+    alone = Section("title", Path("place"), (0,), (ArmRuns("dgf", "dgf", runs[:1]),))
+    assert filtering_set_warnings(alone) == ["Filtering set: needs 91 samples."]
 
 
 def test_settings_are_split_into_shared_and_differing() -> None:
@@ -348,6 +459,10 @@ def test_run_cut_off_anywhere_shows_complete_rounds(share: float, tmp_path_facto
         lambda line: line.replace('"trace":[', '"trace":[{},'),
         lambda line: line.replace('"test_loss":', '"test_loss":"high","other":'),
         lambda line: line.replace('"did_filter"', '"did_not_filter"'),
+        lambda line: line.replace('"values":[', '"values":[{"client":1},'),
+        lambda line: line.replace('"values":', '"values":7,"other":'),
+        lambda line: line.replace('"notes":[', '"notes":[7,'),
+        lambda line: line.replace('"honest_gain":', '"honest_gain":"high","other":'),
     ],
 )
 def test_records_end_before_the_first_damaged_line(store: Path, damage: Callable[[str], str]) -> None:
@@ -363,6 +478,19 @@ def test_records_end_before_the_first_damaged_line(store: Path, damage: Callable
     (shown,) = report_data(collect([store]))["sections"]
     assert any("seed-0: rounds.jsonl is damaged after round 4" in problem for problem in shown["problems"])
     assert any("filfl-dgf seed 0 (4 of 12 rounds)" in problem for problem in shown["problems"])
+
+
+def test_records_without_values_and_gains_are_read(store: Path) -> None:
+    path = store / "filfl-dgf" / "seed-0" / "rounds.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        for key in ("notes", "values", "honest_gain", "honest_gain_stderr"):
+            del line[key]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    run = read_run(path.parent)
+    assert len(run.records) == 12 and all(found["values"] == [] for found in run.records)
+    assert client_values(run, 100)["sentence"] == NOT_MEASURED
+    assert report_data(collect([store]))["sections"][0]["problems"] == []
 
 
 def test_run_with_only_a_damaged_config_is_shown(tmp_path: Path) -> None:
@@ -399,6 +527,15 @@ def test_strict_readers_raise_for_what_is_missing(store: Path, tmp_path: Path) -
     (place / "config.toml").write_text("rounds = ")
     with pytest.raises(RunError, match=r"config.toml is damaged"):
         read_run(place)
+
+
+def test_clients_command_prints_names_as_they_are(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = store / "filfl-dgf" / "seed-0"
+    lines = (place / "clients.csv").read_text().replace("\n0,0,", "\n0,a[/b][red],")
+    (place / "clients.csv").write_text(lines)
+    clients_command(place, as_json=False, as_csv=False)
+    printed = capsys.readouterr().out
+    assert "a[/b][red]" in printed and "Against the known faults: AUC " in printed
 
 
 # The page

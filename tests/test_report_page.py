@@ -1,5 +1,6 @@
 """The HTML report in a real browser: chromium, driven by Playwright. Screenshots are written to artefacts/."""
 
+import csv
 import json
 import shutil
 from collections.abc import Iterator
@@ -19,6 +20,9 @@ from filfl.report.formatting import MINUS, NONE
 from filfl.report.html.collect import collect
 from filfl.report.html.render import render, report_data
 from filfl.report.html.server import LiveReport, open_server
+from filfl.report.values import NOT_MEASURED, hurting_sentence
+from filfl.runs.clients import client_rows
+from filfl.runs.reader import read_run
 from filfl.simulation import simulate
 
 ROOT = Path(__file__).parents[1]
@@ -57,6 +61,24 @@ def report(comparison: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def pruned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A real run that measures values: 12 clients, three of them with random labels."""
+    from conftest import SMALL
+
+    place = tmp_path_factory.mktemp("pruned") / "run"
+    more = {"rounds": 12, "data.noisy": 0.25, "filter.period": 3, "filter.size": 140, "training.lr": 0.3}
+    simulate({**SMALL, **more, "filter.name": "prune", "execution.mode": "serial"}, out=place)
+    return place
+
+
+def page_of(place: Path, folder: Path) -> str:
+    """The address of the report of a directory."""
+    path = folder / "report.html"
+    path.write_text(render(report_data(collect([place]))), encoding="utf-8")
+    return path.as_uri()
+
+
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     with playwright_api.sync_playwright() as playwright:
         # Root, as in a container, has no sandbox to offer.
@@ -84,6 +106,9 @@ class Visit:
         script = "key => echarts.getInstanceByDom(document.getElementById(`chart-${key}`)).getOption().series"
         names = [series and series.get("name") for series in self.page.evaluate(script, chart)]
         return [name for name in names if name in ARMS]
+
+    def text(self, place: str) -> str:
+        return self.page.inner_text(place).replace("\u00a0", " ")
 
     def column(self, table: str, i: int) -> list[str]:
         return self.page.locator(f"#{table} tbody tr td:nth-child({i})").all_inner_texts()
@@ -115,6 +140,134 @@ def test_page_loads_without_errors_or_requests_and_fits(browser, report, viewpor
     brightness = page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)[0]")
     assert brightness > 200 if scheme == "light" else brightness < 50
     visit.keep_picture(f"report-{'phone' if viewport is PHONE else 'wide'}-{scheme}")
+    page.context.close()
+
+
+@pytest.mark.parametrize("viewport", [WIDE, PHONE], ids=["wide", "phone"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_values_are_shown_for_every_client(browser, pruned, tmp_path, viewport, scheme) -> None:
+    visit = Visit(browser, page_of(pruned, tmp_path), viewport=viewport, color_scheme=scheme)
+    page = visit.page
+    run = read_run(pruned)
+    rows = client_rows(run.records, run.clients)
+
+    assert visit.messages == []
+    assert page.evaluate("document.documentElement.scrollWidth") == viewport["width"]
+    assert page.locator(".card h2").first.inner_text() == "Who helps, who hurts", "directly after the headline"
+    dots = page.evaluate(f"{CHART}.getOption().series[0].data.map(({{value}}) => value[1])")
+    assert dots == pytest.approx([row.value for row in rows], rel=1e-3) and len(dots) == 12
+    assert visit.column("values", 1) == [row.name for row in rows]
+    assert [text.split(" ", 1)[-1] for text in visit.column("values", 4)] == [row.verdict for row in rows]
+    sentence = hurting_sentence(rows)
+    assert f"{rows[0].name} ({MINUS}" in sentence and rows[0].verdict == "hurts"
+    for place in ("#sentence", "#hurting"):
+        assert sentence in visit.text(place)
+    assert page.inner_text("#detection").startswith("Against the known faults: AUC ")
+    page.locator("#chart-values").scroll_into_view_if_needed()
+    visit.keep_picture(f"values-{'phone' if viewport is PHONE else 'wide'}-{scheme}")
+    page.context.close()
+
+
+CHART = "echarts.getInstanceByDom(document.getElementById('chart-values'))"
+PIXEL = "([i, value]) => " + CHART + ".convertToPixel('grid', [i, value])"
+
+
+def test_click_on_a_client_shows_the_history_of_its_value(browser, pruned, tmp_path) -> None:
+    visit = Visit(browser, page_of(pruned, tmp_path), viewport=WIDE)
+    page = visit.page
+    run = read_run(pruned)
+    rows = client_rows(run.records, run.clients)
+    history = "echarts.getInstanceByDom(document.getElementById('chart-history')).getOption().series"
+    assert page.inner_text("#history-of") == f"Client {rows[0].name}:", "at first the lowest value"
+
+    page.locator("#chart-values").scroll_into_view_if_needed()
+    x, y = page.evaluate(PIXEL, [7, rows[7].value])
+    page.locator("#chart-values").hover(position={"x": x, "y": y})
+    tip = page.inner_text("#chart-values")
+    page.locator("#chart-values").click(position={"x": x, "y": y})
+
+    assert f"client {rows[7].name}" in tip and f"kept in {rows[7].kept} of {rows[7].considered} filterings" in tip
+    assert page.inner_text("#history-of") == f"Client {rows[7].name}:"
+    assert page.locator("#values tr.marked td").first.inner_text() == rows[7].name
+    measured = [
+        (record["round"], value["value"], value["mean"])
+        for record in run.records
+        for value in record["values"]
+        if value["client"] == rows[7].id
+    ]
+    found = page.evaluate(f"{history}.map(({{data}}) => data)")
+    assert [t for t, _ in found[1]] == [t for t, _, _ in measured]
+    assert [value for _, value in found[1]] == pytest.approx([value for _, value, _ in measured], rel=1e-3)
+    assert [mean for _, mean in found[2]] == pytest.approx([mean for _, _, mean in measured], rel=1e-3)
+    page.click("#values tbody tr:nth-child(3) button")
+    assert page.inner_text("#history-of") == f"Client {rows[2].name}:"
+    page.click("#values th:nth-child(7) button")
+    sizes = [int(text) for text in visit.column("values", 7)]
+    assert sizes == sorted(sizes, reverse=True)
+    assert visit.messages == []
+    page.context.close()
+
+
+def test_hostile_client_names_are_text(browser, pruned, tmp_path) -> None:
+    name = "<img src=x onerror=alert(1)>{a|b}"
+    place = tmp_path / "run"
+    shutil.copytree(pruned, place)
+    run = read_run(place)
+    lowest = client_rows(run.records, run.clients)[0].id
+    with (place / "clients.csv").open(newline="") as file:
+        lines = [[k, name if k == str(lowest) else old, *rest] for k, old, *rest in csv.reader(file)]
+    with (place / "clients.csv").open("w", newline="") as file:
+        csv.writer(file).writerows(lines)
+
+    visit = Visit(browser, page_of(place, tmp_path), viewport=WIDE)
+    page = visit.page
+    page.locator("#chart-values").scroll_into_view_if_needed()
+    x, y = page.evaluate(PIXEL, [0, 0])
+    page.locator("#chart-values").hover(position={"x": x, "y": y})
+
+    assert visit.column("values", 1)[0] == name
+    assert f"client {name}" in page.inner_text("#chart-values"), "in the tooltip"
+    assert page.inner_text("#history-of") == f"Client {name}:"
+    assert name in page.inner_text("#sentence")
+    assert page.locator("img").count() == 0 and visit.messages == []
+    page.context.close()
+
+
+def test_runs_without_values_and_warnings_about_the_filtering_set(browser, comparison, tmp_path) -> None:
+    place = tmp_path / "c"
+    shutil.copytree(comparison, place)
+    path = place / "filtered" / "seed-1" / "rounds.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines[0]["notes"] = ["filtering set: <b>too small</b>", "another note"]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    visit = Visit(browser, page_of(place, tmp_path), viewport=WIDE)
+
+    assert visit.text("#hurting") == NOT_MEASURED
+    assert not visit.page.is_visible("#valued")
+    assert "Filtering set (filtered, seed 1): <b>too small</b>." in visit.text("#warnings")
+    assert "another note" not in visit.text("#warnings")
+    assert "on samples not used to choose them: " in visit.text("#rewards")
+    assert visit.messages == []
+    visit.page.context.close()
+
+
+def test_runs_with_and_without_values_are_chosen_in_all_views(browser, comparison, pruned, tmp_path) -> None:
+    for name, place in (("pruned", pruned), ("plain", comparison / "plain" / "seed-0")):
+        shutil.copytree(place, tmp_path / "all" / name)
+        config = (place / "config.toml").read_text().splitlines()
+        (tmp_path / "all" / name / "config.toml").write_text("\n".join([f'name = "{name}"', *config[1:]]))
+
+    visit = Visit(browser, page_of(tmp_path / "all", tmp_path), viewport=WIDE)
+    page = visit.page
+
+    assert page.input_value("#value-arm") == page.input_value("#arm") == "pruned", "the run that the headline names"
+    assert "(pruned, seed 0): " in visit.text("#sentence")
+    page.select_option("#value-arm", "plain")
+    assert page.input_value("#arm") == "plain" and visit.text("#hurting") == NOT_MEASURED
+    page.select_option("#arm", "pruned")
+    assert page.input_value("#value-arm") == "pruned" and page.is_visible("#chart-values canvas")
+    assert visit.messages == []
     page.context.close()
 
 
@@ -244,3 +397,29 @@ def test_watched_page_updates_and_keeps_the_choices(browser, comparison, tmp_pat
         playwright_api.expect(page.locator("#live")).to_contain_text("has ended", timeout=60_000)
         page.context.close()
     assert all("127.0.0.1" in url for url in visit.network_requests())
+
+
+def test_watched_page_updates_values_and_keeps_the_client(browser, pruned, tmp_path) -> None:
+    place = tmp_path / "run"
+    shutil.copytree(pruned, place)
+    lines = (place / "rounds.jsonl").read_bytes().splitlines(keepends=True)
+    (place / "summary.json").unlink()
+    (place / "rounds.jsonl").write_bytes(b"")
+    with open_server(LiveReport([place]), 0) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        visit = Visit(browser, f"http://127.0.0.1:{server.server_port}/", viewport=WIDE)
+        page = visit.page
+        assert visit.text("#hurting") == NOT_MEASURED
+        (place / "rounds.jsonl").write_bytes(b"".join(lines[:6]))
+        playwright_api.expect(page.locator("#value-shown")).to_contain_text("6 of 12 rounds", timeout=60_000)
+        page.click("#values tbody tr:nth-child(3) button")
+        chosen = page.inner_text("#history-of")
+
+        (place / "rounds.jsonl").write_bytes(b"".join(lines))
+        playwright_api.expect(page.locator("#value-shown")).to_contain_text("12 of 12 rounds", timeout=60_000)
+
+        assert page.inner_text("#history-of") == chosen
+        assert chosen == f"Client {page.locator('#values tr.marked td').first.inner_text()}:"
+        assert visit.messages == []
+        server.shutdown()
+        page.context.close()

@@ -13,7 +13,8 @@ from rich.text import Text
 from filfl.commands.terminal import print_table, say
 from filfl.errors import RunError
 from filfl.report.formatting import NONE
-from filfl.runs.clients import ClientRow, Detection, Z, client_rows, detection
+from filfl.report.values import MEANING, NOT_MEASURED, detection_sentence
+from filfl.runs.clients import ClientRow, Z, client_rows, detection
 from filfl.runs.reader import Run, read_run
 
 STYLES = {"hurts": "red", "helps": "green", "cannot tell": "dim", "not measured": "dim"}
@@ -36,7 +37,8 @@ def show(run: Run, rows: Sequence[ClientRow]) -> None:
     if not rows:
         raise RunError(f"{run.directory} has no finished round, so nothing is known about its clients")
     with_fault = any(row.fault for row in rows)
-    table = Table(title=f"{run.name}: who helps, who hurts", title_justify="left", caption=caption(rows))
+    caption = NOT_MEASURED if all(row.value is None for row in rows) else f"value: {MEANING}"
+    table = Table(title=Text(f"{run.name}: who helps, who hurts"), title_justify="left", caption=caption)
     table.add_column("client")
     for heading in ("value", "± 95 %"):
         table.add_column(heading, justify="right")
@@ -60,23 +62,3 @@ def show(run: Run, rows: Sequence[ClientRow]) -> None:
     print_table(table)
     if found := detection(rows):
         say(detection_sentence(found))
-
-
-def caption(rows: Sequence[ClientRow]) -> str:
-    if all(row.value is None for row in rows):
-        return (
-            "This run measured no values. They are measured at every filtering with filter.reward = ensemble, or with "
-            "filter.values set."
-        )
-    return (
-        "value: how much lower the loss on the filtering set is with this client than with a typical one, when it is "
-        "one of the K clients that are averaged. Below 0 it hurts."
-    )
-
-
-def detection_sentence(found: Detection) -> str:
-    precision = NONE if found.precision is None else f"{found.precision:.2f}"
-    return (
-        f"Against the known faults: AUC {found.auc:.3f}; of the clients that hurt by the verdict, {precision} are "
-        f"faulty (precision); of the faulty clients, {found.recall:.2f} hurt by the verdict (recall)"
-    )

@@ -145,6 +145,8 @@ def _records(path: Path, problems: list[str]) -> list[dict[str, Any]]:
         record: Any = None
         with contextlib.suppress(ValueError, RecursionError):
             record = json.loads(line)
+        if isinstance(record, dict):
+            record = {**UNMEASURED, **record}
         if not is_record(record) or record["round"] != len(records) + 1:
             problems.append(f"{path.name} is damaged after round {len(records)} (later rounds are left out)")
             break
@@ -177,14 +179,24 @@ def _is_bool(value: Any) -> bool:
     return isinstance(value, bool)
 
 
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
+
+
+UNMEASURED: Mapping[str, Any] = {"notes": [], "values": [], "honest_gain": None, "honest_gain_stderr": None}
+"""Fields that a record may lack, with the value that means that nothing was measured."""
 STEP = {"client": _is_count, "a": _is_number, "b": _is_number, "p": _is_number, "kept": _is_bool}
+VALUE = {"client": _is_count, **dict.fromkeys(("value", "stderr", "mean", "mean_stderr"), _is_number)}
 RECORD: Mapping[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("round", "num_available", "num_filtered", "uplink_bytes"), _is_count),
     **dict.fromkeys(("train_loss", "test_accuracy", "test_loss", "reward_all", "reward_filtered"), _is_number),
+    **dict.fromkeys(("honest_gain", "honest_gain_stderr"), _is_number),
     **dict.fromkeys(("considered", "selected"), _is_ids),
     **dict.fromkeys(("available", "filtered"), lambda value: value is None or _is_ids(value)),
     "did_filter": _is_bool,
     "metrics": lambda value: isinstance(value, dict),
     "refused": lambda value: isinstance(value, dict) and all(key.isdecimal() for key in value),
+    "notes": _is_texts,
+    "values": lambda value: isinstance(value, list) and all(_has(each, VALUE) for each in value),
     "trace": lambda value: isinstance(value, list) and all(_has(step, STEP) for step in value),
 }

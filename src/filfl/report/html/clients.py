@@ -1,20 +1,27 @@
-"""The state of every client in every round of a run, as a map and as counts, and the decisions of each filter round."""
+"""The state of every client in every round of a run, as a map and as counts, the clients' values, and the decisions of
+each filter round."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
+from filfl.report.measures import gain_on_V_of
 from filfl.report.series import rounded
+from filfl.report.values import NOT_MEASURED, detection_sentence, hurting_sentence
+from filfl.runs.clients import ClientRow, Z, client_rows, detection
 from filfl.runs.reader import Run
 
 AWAY, AVAILABLE, FILTERED_OUT, IN, SELECTED, REFUSED = range(6)
 """The states of a client in a round. AVAILABLE: not considered by the filter so far. IN: may be selected."""
 MOST_SHOWN = 1000
-"""A map shows at most this many clients: those most often considered, selected or refused."""
+"""A map shows at most this many clients: those most often considered, selected or refused. So does the chart of values:
+those whose values are clearest."""
 MOST_DECISIONS = 300_000
-"""A page holds at most this many filter decisions. Runs with more than their share omit filter rounds evenly."""
+"""A page holds at most this many filter decisions, and as many values. Runs with more than their share omit filter
+rounds evenly."""
 
 
 def client_map(run: Run) -> dict[str, Any]:
@@ -57,19 +64,53 @@ def client_map(run: Run) -> dict[str, Any]:
     }
 
 
+def client_values(run: Run, most: int) -> dict[str, Any]:
+    """The clients of a run with their values, lowest first, and the values of every filtering by client."""
+    rows = client_rows(run.records, run.clients)
+    if all(row.value is None for row in rows):
+        return {"sentence": NOT_MEASURED, "rows": []}
+    shown = _clearest(rows)
+    history: dict[int, list[list[Any]]] = {row.id: [] for row in shown}
+    for record in _evenly([record for record in run.records if record["values"]], "values", most):
+        for value in record["values"]:
+            if value["client"] in history:
+                once, running = _interval(value["stderr"]), _interval(value["mean_stderr"])
+                numbers = [_short(value["value"]), once, _short(value["mean"]), running]
+                history[value["client"]].append([record["round"], *numbers])
+    found = detection(rows)
+    return {
+        "sentence": hurting_sentence(rows),
+        "detection": f"{detection_sentence(found)}." if found else "",
+        "of": len(rows),
+        "rows": [_row(row) for row in shown],
+        "history": history,
+    }
+
+
+def _row(row: ClientRow) -> dict[str, Any]:
+    made = {**asdict(row), "value": _short(row.value), "interval": _interval(row.stderr)}
+    del made["stderr"]
+    return made
+
+
+def _clearest(rows: Sequence[ClientRow]) -> list[ClientRow]:
+    """The clients with the clearest values, lowest value first."""
+    clear = sorted(range(len(rows)), key=lambda i: -abs(rows[i].evidence or 0.0))[:MOST_SHOWN]
+    return [rows[i] for i in sorted(clear)]
+
+
 def decisions(run: Run, most: int) -> list[list[Any]]:
-    """Per filter round: its number, R(all), R(S^f), and in the order of the clients their ids, a, b, p and whether
-    each was kept."""
-    traced = [record for record in run.records if record["trace"]]
-    steps = sum(len(record["trace"]) for record in traced)
-    every = max(1, -(-steps // max(most, 1)))
+    """Per filter round: its number, the rewards and gains, and in the order of the clients their ids, a, b, p and
+    whether each was kept. The rewards and gains are R(all), R(S^f), the gain on V itself, the gain, and its interval.
+    """
     made = []
-    for record in traced[::every]:
+    for record in _evenly([record for record in run.records if record["trace"]], "trace", most):
         trace = record["trace"]
-        rewards = [_short(record["reward_all"]), _short(record["reward_filtered"])]
+        gains = [_short(gain_on_V_of(record)), _short(record["honest_gain"]), _interval(record["honest_gain_stderr"])]
+        rewards = [_short(record["reward_all"]), _short(record["reward_filtered"]), *gains]
         numbers = [[_short(step[key]) for step in trace] for key in ("a", "b", "p")]
         kept = "".join("1" if step["kept"] else "0" for step in trace)
-        made.append([record["round"], *rewards, [step["client"] for step in trace], *numbers, kept])
+        made.append([record["round"], rewards, [step["client"] for step in trace], *numbers, kept])
     return made
 
 
@@ -82,6 +123,17 @@ def _clients_in(record: Mapping[str, Any], part: str) -> Iterable[int]:
     if part == "kept":
         return record["filtered"] or () if record["did_filter"] else ()
     return map(int, record[part])  # `refused` is a JSON object, whose keys are text
+
+
+def _evenly(records: Sequence[Mapping[str, Any]], part: str, most: int) -> Sequence[Mapping[str, Any]]:
+    """Every n-th of these records, so that their lists together have about `most` entries."""
+    entries = sum(len(record[part]) for record in records)
+    return records[:: max(1, -(-entries // max(most, 1)))]
+
+
+def _interval(stderr: float | None) -> float | None:
+    """Half the width of the 95 % interval."""
+    return None if stderr is None else _short(Z * stderr)
 
 
 def _short(value: float | None) -> float | None:

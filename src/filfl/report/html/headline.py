@@ -1,21 +1,22 @@
-"""The top of the page: which arm is best, by how much, at what cost, and which clients its filter removed."""
+"""The top of the page: which arm is best, by how much, at what cost, and which clients hurt."""
 
 import dataclasses
+import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from filfl.core.evidence import PREFIX
 from filfl.report.formatting import count, megabytes, p_equals, percent, points, spread_text
 from filfl.report.html.clients import rounds_in
 from filfl.report.html.collect import Section
 from filfl.report.statistics import LEVEL, ArmStatistics, compare_arms, default_target
 from filfl.report.table import accuracy_difference
+from filfl.report.values import MOST_NAMED, hurting_sentence, verdicts
+from filfl.runs.clients import client_rows
 from filfl.runs.reader import Run
-
-NAMED = 4
-"""How many of the clients that were kept least are named."""
 
 
 def measure(section: Section) -> tuple[list[ArmStatistics], float]:
@@ -32,11 +33,11 @@ def measure(section: Section) -> tuple[list[ArmStatistics], float]:
 
 
 def headline(section: Section, statistics: Sequence[ArmStatistics], target: float) -> dict[str, Any]:
-    """A sentence, one more for each other group of arms, and up to four tiles."""
+    """A sentence, one more for each other group of arms, up to four tiles, and the run whose clients are named."""
     arms = {arm.arm: arm for arm in statistics}
     winner = best(statistics)
     if winner is None:
-        return {"sentence": "No round has been tested yet.", "more": [], "tiles": []}
+        return {"sentence": "No round has been tested yet.", "more": [], "tiles": [], "run": None}
     rival = _rival(winner, arms)
     cost, cost_tile = _cost(winner, rival, target)
     sentences = [_result(winner, rival), cost]
@@ -46,6 +47,11 @@ def headline(section: Section, statistics: Sequence[ArmStatistics], target: floa
     if filtering := _filtering(section, arms, winner):
         sentences.append(filtering[0])
         tiles.append(filtering[1])
+    valued = _valued_run(section, arms, winner)
+    if valued:
+        arm, run = valued
+        where = f" ({arm}, seed {run.seed})" if len(section.started) > 1 else ""
+        sentences.append(hurting_sentence(client_rows(run.records, run.clients), where))
     progress = ""
     if not section.finished:
         done, total = sum(run.finished for run in section.started), len(section.started) + section.missing
@@ -54,7 +60,26 @@ def headline(section: Section, statistics: Sequence[ArmStatistics], target: floa
         "sentence": progress + " ".join(filter(None, sentences)),
         "more": _other_groups(winner, arms),
         "tiles": tiles,
+        "run": {"arm": valued[0], "seed": valued[1].seed} if valued else None,
     }
+
+
+def filtering_set_warnings(section: Section) -> list[str]:
+    """The warnings about the filtering set in the notes of all runs. Those that differ only in numbers are one, with
+    the numbers of the first run."""
+    found: dict[str, tuple[str, list[str]]] = {}
+    for arm in section.arms:
+        for run in arm.started:
+            notes = dict.fromkeys(note for record in run.records for note in record["notes"])
+            for text in (note.removeprefix(PREFIX) for note in notes if note.startswith(PREFIX)):
+                kind = re.sub(r"[-+.,\d\s]+", " ", text)
+                found.setdefault(kind, (text, []))[1].append(f"{arm.name}, seed {run.seed}")
+    warnings = []
+    for text, (first, *others) in found.values():
+        more = f" and {count(len(others), 'more run')}" if others else ""
+        where = f" ({first}{more})" if len(section.started) > 1 else ""
+        warnings.append(f"Filtering set{where}: {text}.")
+    return warnings
 
 
 def problems_of(section: Section) -> list[str]:
@@ -180,8 +205,10 @@ def _filtering(
         for totals, part in ((considered, "considered"), (kept, "kept")):
             for k, rounds in rounds_in(run, part).items():
                 totals[k in bad] += rounds
-    least = ", ".join(_kept_least(runs[0]))
-    named = f"Kept least, seed {runs[0].seed}: {least}" if least else "No client was filtered out"
+    named = f"Seed {runs[0].seed}: {verdicts(client_rows(runs[0].records, runs[0].clients))}"
+    if not _has_values(runs[0]):
+        least = ", ".join(_kept_least(runs[0]))
+        named = f"Kept least, seed {runs[0].seed}: {least}" if least else "No client was filtered out"
     if considered[True] and considered[False]:
         of_bad, others = (f"{100 * kept[kind] / considered[kind]:.0f} %" for kind in (True, False))
         sentence = f"The filter of {leader.arm} kept bad clients in {of_bad} of the cases and the others in {others}."
@@ -191,6 +218,17 @@ def _filtering(
     sentence = f"The filter of {leader.arm} kept {mean_kept:.0f} of {mean_considered:.0f} clients on average."
     removed = f"{100 * (1 - kept.total() / considered.total()):.0f} %"
     return sentence, _tile(f"Filtered out by {leader.arm}", removed, named)
+
+
+def _valued_run(section: Section, arms: dict[str, ArmStatistics], winner: ArmStatistics) -> tuple[str, Run] | None:
+    """The first run with values of the winner, or of the best arm that has one."""
+    valued = {arm.name: [run for run in arm.started if _has_values(run)] for arm in section.arms}
+    leader = winner if valued[winner.arm] else best([arms[name] for name, runs in valued.items() if runs])
+    return (leader.arm, valued[leader.arm][0]) if leader else None
+
+
+def _has_values(run: Run) -> bool:
+    return any(value["mean"] is not None for record in run.records for value in record["values"])
 
 
 def _filter_rounds(run: Run) -> int:
@@ -203,5 +241,5 @@ def _kept_least(run: Run) -> list[str]:
     removed = sorted(
         (k for k in considered if kept[k] < considered[k]), key=lambda k: (kept[k] / considered[k], -considered[k], k)
     )
-    names = {k: run.clients.names[k] for k in removed[:NAMED] if run.clients and k < len(run.clients)}
-    return [f"{names.get(k, k)} ({kept[k]} of {considered[k]})" for k in removed[:NAMED]]
+    names = {k: run.clients.names[k] for k in removed[:MOST_NAMED] if run.clients and k < len(run.clients)}
+    return [f"{names.get(k, k)} ({kept[k]} of {considered[k]})" for k in removed[:MOST_NAMED]]

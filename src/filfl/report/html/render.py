@@ -12,16 +12,17 @@ from markupsafe import Markup
 import filfl
 from filfl.config.config import dotted_keys
 from filfl.config.schema import show
-from filfl.report.html.clients import MOST_DECISIONS, client_map, decisions
+from filfl.report.html.clients import MOST_DECISIONS, client_map, client_values, decisions
 from filfl.report.html.collect import ArmRuns, Section
-from filfl.report.html.headline import headline, measure, problems_of
+from filfl.report.html.headline import filtering_set_warnings, headline, measure, problems_of
 from filfl.report.plots import arm_places
 from filfl.report.series import CURVES, Series, rounded, series_of, uploaded
 from filfl.report.table import page_row
+from filfl.report.values import MEANING
 from filfl.runs.reader import Run
 from filfl.runs.summary import LAST
 
-SCRIPTS = ("dom.js", "charts.js", "clients.js", "filtering.js", "tables.js", "page.js")
+SCRIPTS = ("dom.js", "charts.js", "clients.js", "values.js", "filtering.js", "tables.js", "page.js")
 """In the order in which the page loads them."""
 PAGE = resources.files("filfl.report.html") / "page"
 
@@ -30,7 +31,8 @@ ShowRun = Callable[[Run, int], dict[str, Any]]
 
 
 def show_run(run: Run, most: int) -> dict[str, Any]:
-    return {**_run_facts(run), "clients": client_map(run), "traces": decisions(run, most)}
+    by_client = {"clients": client_map(run), "values": client_values(run, most), "traces": decisions(run, most)}
+    return {**_run_facts(run), **by_client}
 
 
 def report_data(sections: Sequence[Section], live: bool = False, show: ShowRun = show_run) -> dict[str, Any]:
@@ -41,6 +43,7 @@ def report_data(sections: Sequence[Section], live: bool = False, show: ShowRun =
         "made": datetime.now().astimezone().strftime("%Y-%m-%d %H:%M"),
         "live": live,
         "last": LAST,
+        "meaning": MEANING,
         "sections": [_section(section, MOST_DECISIONS // max(runs, 1), show) for section in sections],
     }
 
@@ -84,6 +87,7 @@ def _section(section: Section, most: int, show: ShowRun) -> dict[str, Any]:
         "seeds": section.seeds,
         "target": target,
         "problems": problems_of(section),
+        "warnings": filtering_set_warnings(section),
         "headline": headline(section, statistics, target),
         "arms": [
             {"name": arm.name, "against": arm.against, "colour": places[arm.name][0], "line": places[arm.name][1]}

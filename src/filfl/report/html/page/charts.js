@@ -39,10 +39,19 @@ function chartBox(spec, small) {
   return element("div", { class: `chart ${size}` }, title, plot);
 }
 
-function newChart(key) {
-  const plot = byId(`chart-${key}`);
+/** The chart in an element. `prepare` is called with a new one. */
+function chartIn(id, prepare = () => {}) {
+  const plot = byId(id);
+  const old = echarts.getInstanceByDom(plot);
+  if (old) return old;
   const chart = echarts.init(plot, null, { renderer: "canvas" });
-  new ResizeObserver(() => chart.isDisposed() || chart.resize()).observe(plot);
+  new ResizeObserver(() => chart.isDisposed() || !plot.clientWidth || chart.resize()).observe(plot);
+  prepare(chart);
+  return chart;
+}
+
+function newChart(key) {
+  const chart = chartIn(`chart-${key}`);
   chart.on("datazoom", () => {
     const { start, end } = chart.getOption().dataZoom[0];
     if (choices.zoom[0] === start && choices.zoom[1] === end) return;
@@ -91,14 +100,7 @@ function chartOption(spec, section) {
   const ends = section.curves[spec.key].filter((line) => line.x.length).map((line) => line.x[line.x.length - 1]);
   const starts = section.curves[spec.key].filter((line) => line.x.length).map((line) => line.x[0]);
   const logarithmic = uplink && Math.min(...starts) > 0 && Math.max(...ends) > MOST_TIMES * Math.min(...ends);
-  const muted = colour("muted");
-  const axis = {
-    axisLine: { lineStyle: { color: colour("line") } },
-    axisTick: { show: false },
-    axisLabel: { color: muted, hideOverlap: true },
-    nameTextStyle: { color: muted },
-    splitLine: { lineStyle: { color: colour("line"), opacity: 0.7 } },
-  };
+  const axis = axisStyle();
   const slider = spec.key === "accuracy";
   return {
     animation: false,
@@ -125,21 +127,35 @@ function chartOption(spec, section) {
       axisLabel: { ...axis.axisLabel, formatter: (value) => shortNumber(value) + spec.unit },
     },
     dataZoom: uplink ? [] : zoom(slider),
-    tooltip: {
-      trigger: "axis",
-      confine: true,
-      backgroundColor: colour("card"),
-      borderColor: colour("line"),
-      textStyle: { color: colour("ink"), fontSize: 13 },
-      axisPointer: { lineStyle: { color: muted }, snap: false },
-      formatter: (points) => chartTip(spec, lines, points[0].axisValue),
-    },
+    tooltip: tooltipStyle((points) => chartTip(spec, lines, points[0].axisValue)),
     series: [...lines.flatMap(({ arm, line }) => seriesOf(spec, arm, line)), ...targetLine(spec, section, starts, ends)],
   };
 }
 
-function zoom(slider) {
-  const [start, end] = choices.zoom;
+function axisStyle() {
+  const muted = colour("muted");
+  return {
+    axisLine: { lineStyle: { color: colour("line") } },
+    axisTick: { show: false },
+    axisLabel: { color: muted, hideOverlap: true },
+    nameTextStyle: { color: muted },
+    splitLine: { lineStyle: { color: colour("line"), opacity: 0.7 } },
+  };
+}
+
+function tooltipStyle(formatter) {
+  return {
+    trigger: "axis",
+    confine: true,
+    backgroundColor: colour("card"),
+    borderColor: colour("line"),
+    textStyle: { color: colour("ink"), fontSize: 13 },
+    axisPointer: { lineStyle: { color: colour("muted") }, snap: false },
+    formatter,
+  };
+}
+
+function zoom(slider, [start, end] = choices.zoom) {
   const inside = { type: "inside", start, end, zoomOnMouseWheel: "ctrl", moveOnMouseMove: false, preventDefaultMouseMove: false };
   if (!slider) return [{ ...inside, filterMode: "none" }];
   const line = colour("line");

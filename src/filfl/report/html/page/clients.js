@@ -20,7 +20,10 @@ function drawClients(section) {
     for (const id of ["map", "clients", "states"]) byId(id).replaceChildren();
     return;
   }
-  drawRunChooser(section, run);
+  drawRunChooser(section, run, byId("arm"), byId("seed"));
+  const { of, ids } = run.clients;
+  const some = ids.length < of ? ` (showing the ${ids.length.toLocaleString("en")} most active)` : "";
+  byId("shown").textContent = `${of.toLocaleString("en")} clients${some}, ${run.done} of ${run.rounds} rounds`;
   const clients = run.clients;
   const used = new Set(clients.map.join(""));
   const legend = STATES.map((words, i) => (used.has(String(i)) ? stateKey(`var(--state-${i})`, words) : null));
@@ -34,9 +37,9 @@ function stateKey(background, words) {
   return element("span", {}, element("i", { style: { background } }), words);
 }
 
-/** The run that the user chose; otherwise one of the best method if it filters, or any run that filters. */
+/** The run that the user chose; otherwise the one of the headline, or one that filters, of the best method if it can. */
 function chosenRun(section) {
-  const wanted = choices.run;
+  const wanted = choices.run || section.headline.run;
   const same = wanted && section.runs.find((run) => section.arms[run.arm].name === wanted.arm && run.seed === wanted.seed);
   if (same) return same;
   const best = section.headline.tiles.length ? section.headline.tiles[0].arm : null;
@@ -44,25 +47,24 @@ function chosenRun(section) {
   return filtering.find((run) => section.arms[run.arm].name === best) || filtering[0] || section.runs[0];
 }
 
-function drawRunChooser(section, run) {
+/** The selects of a run. All views of clients show the same run. */
+function drawRunChooser(section, run, armSelect, seedSelect) {
   const arm = section.arms[run.arm].name;
   const arms = section.arms.filter((_, i) => section.runs.some((other) => other.arm === i)).map(({ name }) => [name, name]);
   const seeds = section.runs.filter((other) => other.arm === run.arm).map(({ seed }) => [String(seed), String(seed)]);
-  fillSelect(byId("arm"), arms, arm);
-  fillSelect(byId("seed"), seeds, String(run.seed));
+  fillSelect(armSelect, arms, arm);
+  fillSelect(seedSelect, seeds, String(run.seed));
   const choose = () => {
-    const chosen = byId("arm").value;
+    const chosen = armSelect.value;
     const its = section.runs.filter((other) => section.arms[other.arm].name === chosen);
-    const seed = Number(byId("seed").value);
+    const seed = Number(seedSelect.value);
     choices.run = { arm: chosen, seed: its.some((other) => other.seed === seed) ? seed : its[0].seed };
+    drawValues(section);
     drawClients(section);
     drawFiltering(section);
   };
-  byId("arm").onchange = choose;
-  byId("seed").onchange = choose;
-  const { of, ids } = run.clients;
-  const some = ids.length < of ? ` (showing the ${ids.length.toLocaleString("en")} most active)` : "";
-  byId("shown").textContent = `${of.toLocaleString("en")} clients${some}, ${run.done} of ${run.rounds} rounds`;
+  armSelect.onchange = choose;
+  seedSelect.onchange = choose;
 }
 
 function drawClientTable(section, run) {

@@ -1,7 +1,7 @@
 "use strict";
 
 // What the user has chosen. It is kept when the page redraws.
-const choices = { section: null, hidden: new Set(), run: null, round: null, sorts: {}, zoom: [0, 100] };
+const choices = { section: null, hidden: new Set(), run: null, round: null, client: null, sorts: {}, zoom: [0, 100], valueZoom: [0, 100] };
 const NONE = "–";
 
 function byId(id) {
@@ -43,6 +43,12 @@ function swatch(arm) {
 /** Text with non-breaking spaces between numbers and units. */
 function unbroken(words) {
   return words.replace(/ ([%±=<]|[MG]B\b)/g, "\u00a0$1").replace(/([±=<]) /g, "$1\u00a0");
+}
+
+/** One paragraph per note; without notes the box is hidden. */
+function drawNotes(box, notes) {
+  box.hidden = !notes.length;
+  box.replaceChildren(...notes.map((words) => element("p", {}, words)));
 }
 
 /** Fill a select, unless it already has these options: it may be open. */

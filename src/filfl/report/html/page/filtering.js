@@ -8,7 +8,7 @@ function drawFiltering(section) {
   if (!traces.length) return;
   const wanted = traces.findIndex(([round]) => round === choices.round);
   const place = wanted >= 0 ? wanted : traces.length - 1;
-  const [round, all, filtered, clients, a, b, p, kept] = traces[place];
+  const [round, rewards, clients, a, b, p, kept] = traces[place];
   fillSelect(byId("round"), traces.map(([t]) => [String(t), String(t)]), String(round));
   const go = (to) => {
     choices.round = traces[to][0];
@@ -20,8 +20,7 @@ function drawFiltering(section) {
   byId("earlier").onclick = () => go(place - 1);
   byId("later").onclick = () => go(place + 1);
   const size = [...kept].filter((one) => one === "1").length;
-  const rewards = all !== null && filtered !== null ? ` Reward of all clients: ${all}; of those kept: ${filtered}.` : "";
-  byId("rewards").textContent = `${size} of ${clients.length} kept.${rewards}`;
+  byId("rewards").textContent = unbroken(`${size} of ${clients.length} kept.${rewardWords(rewards)}`);
   const about = new Map(run.clients.ids.map((id, i) => [id, i]));
   const nameOf = (id) => (about.has(id) ? run.clients.names[about.get(id)] : String(id));
   const faultOf = (id) => (run.clients.fault && about.has(id) && run.clients.fault[about.get(id)]) || "";
@@ -63,6 +62,18 @@ function drawFiltering(section) {
     ],
   }));
   sortableTable(byId("trace"), "trace", columns, rows, null);
+}
+
+/** The rewards, and how much lower the loss is with those kept. The gain on V itself is that of the samples they were chosen on. */
+function rewardWords([all, filtered, onV, gain, interval]) {
+  const known = all !== null && filtered !== null;
+  const rewards = known ? ` Reward of all clients: ${all}; of those kept: ${filtered} (gain on V itself: ${signed(onV).show}).` : "";
+  const honest = gain === null ? "" : ` Gain on samples not used to choose them: ${signed(gain).show}${plusMinus(interval)}.`;
+  return rewards + honest;
+}
+
+function plusMinus(interval) {
+  return interval === null ? "" : ` ± ${signed(interval).show.replace("+", "")}`;
 }
 
 function signed(value) {

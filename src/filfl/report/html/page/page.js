@@ -20,6 +20,7 @@ function draw() {
   }
   document.title = section.title;
   drawLead(section);
+  drawValues(section);
   drawMeasures(section);
   drawCharts(section);
   drawClients(section);
@@ -41,7 +42,8 @@ function drawChooser() {
           type: "button",
           "aria-current": String(section === shown),
           onclick: () => {
-            Object.assign(choices, { section: `${section.place} ${section.title}`, run: null, round: null, zoom: [0, 100] });
+            const first = { run: null, round: null, client: null, zoom: [0, 100], valueZoom: [0, 100] };
+            Object.assign(choices, { section: `${section.place} ${section.title}`, ...first });
             draw();
           },
         },
@@ -68,9 +70,7 @@ function drawLead(section) {
       );
     }),
   );
-  const problems = byId("problems");
-  problems.hidden = !section.problems.length;
-  problems.replaceChildren(...section.problems.map((words) => element("p", {}, words)));
+  drawNotes(byId("problems"), section.problems);
 }
 
 function drawTheme() {
