@@ -66,7 +66,7 @@ def gain_is_noise(evidence: Evidence) -> str | None:
     return (
         f"over the last {len(evidence.gains)} filterings, the filtered clients were better than all clients by "
         f"{in_sample:.4f} in loss on the samples that they were chosen on, but not on others ({honest:+.4f}); the "
-        "filter drops clients for noise; use more samples, or filter.name = prune"
+        "filter drops clients for noise; use more samples"
     )
 
 
