@@ -105,8 +105,9 @@ class FilFL(Strategy):
                 f'filter.name = "{options.name}" needs evaluate: a function (arrays) -> loss on a filtering set, or a '
                 "filfl.flower.FilteringSet"
             )
-        if options.surrogate and not isinstance(self._evaluate, FilteringSet):
-            raise ConfigError('filter.reward = "ensemble" needs evaluate to be a filfl.flower.FilteringSet')
+        if (options.surrogate or options.valued_by) and not isinstance(self._evaluate, FilteringSet):
+            what = 'filter.reward = "ensemble"' if options.surrogate else f'filter.values = "{options.values}"'
+            raise ConfigError(f"{what} needs evaluate to be a filfl.flower.FilteringSet")
         if identity not in ("auto", "node", "partition"):
             raise ConfigError(f'identity must be "auto", "node" or "partition" (got {identity!r})')
 
