@@ -183,11 +183,11 @@ def speed(n: int = 50, m: int = 2000, classes: int = 62) -> list[Row]:
 def spoiled(data: FederatedData, how: str, seed: int) -> FederatedData:
     """The data with a filtering set that is not fit. It has 100 samples, if nothing else is stated."""
     rng = np.random.default_rng(seed)
-    x, y = np.array(data.filter_x), np.array(data.filter_y)
+    x, y = np.array(data.filter_x), np.array(data.filter_y, dtype=np.int64)
     if how == "half of the classes":
         x, y = x[y < data.classes // 2], y[y < data.classes // 2]
     elif how == "another distribution":
-        x = 255 - x
+        x = 255 - x.astype(np.uint8)
     elif how == "bad clients in it":
         wrong = rng.random(len(y)) < BAD
         y = np.where(wrong, rng.integers(data.classes, size=len(y)), y)

@@ -281,6 +281,7 @@ def test_runs_that_workers_cannot_do_fall_back_to_serial_with_the_reason(
             return cross_entropy(outputs, targets)
 
     config = {"rounds": 1, "selection.k": 2, "execution.mode": "processes", "execution.workers": 1}
+    config |= {"filter.name": "none"}
     messages: list[str] = []
     result = filfl.simulate(config, blobs, loss=locked, say=messages.append)
     assert messages == [
@@ -300,6 +301,7 @@ def test_a_model_that_workers_cannot_import_is_trained_serially(blobs: filfl.Fed
     exec("from torch import nn\ndef make(): return nn.Linear(4, 3)", module.__dict__)
     sys.modules[module.__name__] = module
     config = {"rounds": 1, "selection.k": 2, "execution.mode": "processes", "execution.workers": 1}
+    config |= {"filter.name": "none"}
     messages: list[str] = []
     before = workers_of(os.getpid())
     try:
@@ -319,7 +321,8 @@ import numpy, torch, filfl
 
 print("the script runs")
 x = numpy.random.default_rng(0).normal(size=(120, 4))
-data = filfl.FederatedData.from_arrays(x, numpy.arange(120) % 3, numpy.arange(120) % 6)
+y = numpy.arange(120) % 3
+data = filfl.FederatedData.from_arrays(x, y, numpy.arange(120) % 6, filtering=(x[:30], y[:30]))
 script = os.getpid()
 
 class Own(torch.nn.Linear):
