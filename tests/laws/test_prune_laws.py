@@ -128,9 +128,9 @@ def test_running_estimates_by_hand() -> None:
     once = Evidence().adding([(4, -0.2, 0.1)])
     assert (once.of(4).value, once.of(4).stderr) == pytest.approx((-0.2, 0.1))
     twice = once.adding([(4, 0.4, 0.2), (5, 1.0, 0.0)])  # a standard error of 0 tells nothing
-    weights = np.array([MEMORY / 0.1**2, 1 / 0.2**2])
+    weights = np.array([MEMORY / 0.1, 1 / 0.2])
     assert twice.of(4).value == pytest.approx(np.average([-0.2, 0.4], weights=weights))
-    assert twice.of(4).stderr == pytest.approx((MEMORY / 0.1 + 1 / 0.2) / weights.sum())
+    assert twice.of(4).stderr == pytest.approx((MEMORY + 1) / weights.sum())
     assert twice.of(5).value is None and twice.of(6).value is None
 
 

@@ -12,11 +12,9 @@ FilterMemory = Mapping[int, tuple[float, ...]]
 
 PREFIX = "filtering set: "
 """The notes of a record that begin with this are warnings about V."""
-MEMORY = 0.9
-"""How much a measurement counts after each further measurement of the same client: those of about the last ten count,
-so that a client that improves, or begins to fail, is seen."""
-
-
+MEMORY = 0.95
+"""How much a measurement counts after each further measurement of the same client: those of about the last twenty
+count, so that a client that improves, or begins to fail, is seen."""
 LAST_GAINS = 5
 
 
@@ -25,30 +23,30 @@ class Measured:
     """The values of one client so far, as three sums."""
 
     weighted: float = 0.0
-    """Of value / stderr^2."""
+    """Of value / stderr."""
     precision: float = 0.0
-    """Of 1 / stderr^2."""
-    root_precision: float = 0.0
     """Of 1 / stderr."""
+    count: float = 0.0
+    """Of 1."""
 
     def adding(self, value: float, stderr: float) -> "Measured":
         if not (math.isfinite(value) and math.isfinite(stderr) and stderr > 0):
             return self
         return Measured(
-            value / stderr**2 + MEMORY * self.weighted,
-            1 / stderr**2 + MEMORY * self.precision,
-            1 / stderr + MEMORY * self.root_precision,
+            value / stderr + MEMORY * self.weighted,
+            1 / stderr + MEMORY * self.precision,
+            1 + MEMORY * self.count,
         )
 
     @property
     def value(self) -> float | None:
-        """The mean of the values, weighted by their precision; None before the first one."""
+        """The mean of the values, weighted by 1 / stderr; None before the first one."""
         return self.weighted / self.precision if self.precision else None
 
     @property
     def stderr(self) -> float | None:
         """Its standard error. All filterings use the same V, so measuring again does not make it smaller."""
-        return self.root_precision / self.precision if self.precision else None
+        return self.count / self.precision if self.precision else None
 
 
 @dataclass(frozen=True)
