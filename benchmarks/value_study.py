@@ -325,6 +325,8 @@ def render(made: Row) -> str:
                 mine = [r for r in made["limits"] if (r["clients"], r["V"], r["filter"]) == (clients, which, filter)]
                 cells.append(" / ".join(f"{np.mean([row[key] for row in mine]):.3f}" for key in ("final", "mean")))
             limited.append([clients, how, *cells])
+    healthy = {row[1]: [float(cell.split(" / ")[0]) for cell in row[2:]] for row in limited if row[0] == "healthy"}
+    none, _, pruned = healthy["half of the classes"] if healthy else (0.0, 0.0, 0.0)
     seeds = max((row["seeds"] for row in made["detection"]), default=0)
     return markdown_page(
         TEMPLATE,
@@ -332,6 +334,7 @@ def render(made: Row) -> str:
         halves=halves,
         found=found,
         limited=limited,
+        half=100 * (none - pruned),
         runs=len({row["seed"] for row in made["limits"]}),
         speeds=speeds,
         seeds=seeds,

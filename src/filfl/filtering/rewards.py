@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 C = 10.0
 """The constant that the authors used. A ratio of rewards is meaningful only when they are not negative."""
-MAX_NUMBERS = 1 << 24
-"""How many outputs of averaged clients are held in memory at a time."""
+MAX_NUMBERS = 1 << 22
+"""How many outputs of averaged clients are computed at a time: 16 MB, measured faster than more or less."""
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
