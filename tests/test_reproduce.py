@@ -223,6 +223,8 @@ NAMES = [
     "noisy-clients",
     "logit-filtering",
     "logit-filtering-shakespeare",
+    "do-no-harm",
+    "client-values",
 ]
 
 
