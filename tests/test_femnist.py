@@ -62,6 +62,13 @@ def test_leaf_files_are_read_pixel_by_pixel(small: Path) -> None:
     assert data.test_clients.tolist() == data.test_y.tolist()
 
 
+def test_inverted_images_are_one_minus_the_images(small: Path) -> None:
+    data, inverted = (Femnist(path=str(small), inverted=each).load(0) for each in (False, True))
+    for given, other in ((data.x, inverted.x), (data.test_x, inverted.test_x), (data.filter_x, inverted.filter_x)):
+        assert (255 - given.astype(int) == other).all()
+    assert (data.y == inverted.y).all()
+
+
 def test_clients_are_drawn_with_the_seed(small: Path) -> None:
     drawn = {tuple(Femnist(path=str(small), clients=2).load(seed).names) for seed in range(8)}
     assert len(drawn) > 1 and all(len(names) == 2 for names in drawn)

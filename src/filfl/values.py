@@ -95,7 +95,7 @@ def banzhaf(
 
 
 def shapley(
-    clients: Sequence[Client], reward: Reward[Client] | OnSamples, rng: np.random.Generator, permutations: int = 50
+    clients: Sequence[Client], reward: Reward[Client] | OnSamples, rng: np.random.Generator, permutations: int = 30
 ) -> Values[Client]:
     """The Shapley value: the mean of R(S + k) - R(S), where S are the clients before k in a random order.
 

@@ -56,6 +56,22 @@ def test_at_least_the_floor_is_kept_in_the_order_of_the_clients(
     assert len(prune(clients, reward, evidence=evidence, floor=floor).kept) >= min(n, floor)
 
 
+@given(SEEDS, st.integers(1, 4))
+def test_a_class_that_v_does_not_have_decides_nothing(seed: int, unseen: int) -> None:
+    """Some clients predict it for every sample, as clients do that have many samples of it."""
+    reward = federation(seed, 8, 2)
+    rng = np.random.default_rng(seed)
+    outputs = {
+        k: torch.cat([z, torch.from_numpy(rng.normal(size=(len(z), unseen)) + 5 * (k < 3)).float()], dim=1)
+        for k, z in reward._outputs.items()
+    }
+    wider = EnsembleReward(outputs, reward._targets, cross_entropy)
+    wider.K = reward.K
+    assert prune(wider.clients, wider) == prune(reward.clients, reward)
+    assert wider.on_present_classes().sample_losses([0, 4]) == pytest.approx(reward.sample_losses([0, 4]))
+    assert reward.on_present_classes() is reward
+
+
 @given(SEEDS, st.permutations(range(8)))
 def test_the_order_of_the_clients_does_not_matter(seed: int, order: list[int]) -> None:
     reward = federation(seed, 6, 2)

@@ -36,6 +36,8 @@ class Femnist(ByClient):
     """The number of classes. Labels must be below it."""
     image: tuple[Count, ...] = (28, 28)
     """Height and width of an image and, if there are several, the number of channels."""
+    inverted: bool = False
+    """Whether to invert the images. In LEAF's, paper is 1 and ink is 0; a network learns sooner if paper is 0."""
     validation: Share = 0.2
 
     def read(self, seed: int) -> FederatedData:
@@ -46,6 +48,8 @@ class Femnist(ByClient):
         else:
             raw = read_npz(source, ("images", "labels", "writers", "split"), optional=("writer_names",))
         images, labels, writers, is_test, names = self._checked(raw, source)
+        if self.inverted:
+            images = (255 if images.dtype == np.uint8 else 1) - images
 
         train = ~is_test
         train[train] = not_in_test(images[train], images[is_test], source.name)

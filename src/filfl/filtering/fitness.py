@@ -51,8 +51,8 @@ def missing_classes(V: FilteringSet) -> list[str]:
         return []
     listed = ", ".join(map(str, missing[:MOST_LISTED])) + (", ..." if len(missing) > MOST_LISTED else "")
     return [
-        f"{len(missing)} of {shape[0]} classes have no sample in it ({listed}); clients with these classes cannot be "
-        "judged by them and may be dropped"
+        f"{len(missing)} of {shape[0]} classes have no sample in it ({listed}); what clients know about these classes "
+        "is not seen"
     ]
 
 

@@ -36,6 +36,7 @@ def prune(
     """
     if not isinstance(reward, OnSamples):
         raise PluginError("prune needs the loss of each sample of V, but this reward has one number per set")
+    reward = reward.on_present_classes()
     known, n = reward.clients, len(reward.clients)
     least = max(1, reward.K if floor is None else floor)
     past = Past.of(known, reward.memory)

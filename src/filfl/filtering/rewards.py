@@ -72,6 +72,14 @@ class OnSamples(ABC):
     def on(self, rows: Ints) -> "OnSamples":
         """The same reward on these samples of V alone, without the memory of earlier filterings."""
 
+    def on_present_classes(self) -> "OnSamples":
+        """The same reward, where a model is asked only which of the classes in V a sample has, if it knows outputs.
+
+        A client with classes that V does not have predicts them also for samples of V. This says nothing about the
+        quality of the client, and it must not be dropped for it.
+        """
+        return self
+
     @abstractmethod
     def __call__(self, subset: frozenset[int], /) -> float: ...
 
@@ -301,18 +309,35 @@ class EnsembleReward(OnSamples):
         return sample_losses(self._loss, self._own(), self._targets).double().cpu().numpy()
 
     def on(self, rows: Ints) -> "EnsembleReward":
-        index, own, empty = self._index(rows), self._own, self._empty
+        import torch
+
+        index = torch.from_numpy(rows).to(self._targets.device)
+        return self._part(lambda z: z[index], self._targets[index])
+
+    def on_present_classes(self) -> "EnsembleReward":
+        import torch
+
+        from filfl.evaluation import cross_entropy
+
+        z = next(iter(self._outputs.values()), None)
+        if z is None or z.ndim != 2 or self._targets.ndim != 1 or self._loss is not cross_entropy:
+            return self
+        present, targets = torch.unique(self._targets, return_inverse=True)
+        if len(present) == z.shape[1]:
+            return self
+        part = self._part(lambda z: z[:, present], targets)
+        part.memory = self.memory
+        return part
+
+    def _part(self, of: "Callable[[Tensor], Tensor]", targets: "Tensor") -> "EnsembleReward":
+        """The same reward on a part of the outputs."""
+        own, empty = self._own, self._empty
         part = EnsembleReward(
-            {k: z[index] for k, z in self._outputs.items()},
-            self._targets[index],
+            {k: of(z) for k, z in self._outputs.items()},
+            targets,
             self._loss,
-            None if empty is None else empty[index],
-            None if own is None else lambda: own()[index],
+            None if empty is None else of(empty),
+            None if own is None else lambda: of(own()),
         )
         part.K = self.K
         return part
-
-    def _index(self, rows: Ints) -> "Tensor":
-        import torch
-
-        return torch.from_numpy(rows).to(self._targets.device)
