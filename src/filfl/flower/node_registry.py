@@ -59,6 +59,10 @@ class NodeRegistry:
         self._put(Node(node_id, client, name, num_examples))
         return True
 
+    def names(self) -> dict[int, str]:
+        """The names of the clients that were given one, by number."""
+        return {k: node.name for k, node in self.by_client.items() if node.name != f"node-{node.node_id}"}
+
     def save(self) -> None:
         if self._path:
             rows = [asdict(node) for _, node in sorted(self.by_client.items())]

@@ -152,7 +152,7 @@ class FilFL(Strategy):
 
         def follow(record: Mapping[str, Any], state: State) -> None:
             """Log the round and store the registered clients."""
-            log_round(record, num_rounds, {k: node.name for k, node in registry.by_client.items()})
+            log_round(record, num_rounds, registry.names())
             if self._out:
                 registry.save()
                 registry.registered().write(self._out / CLIENTS)

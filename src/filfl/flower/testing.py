@@ -65,7 +65,7 @@ class FederatedTest:
 
 
 def log_round(record: Mapping[str, Any], rounds: int, names: Mapping[int, str]) -> None:
-    """Log what happened in a round. `names` are those of the clients."""
+    """Log what happened in a round. `names` are those of the clients; one without a name is known by its number."""
     scores = {name: record[f"test_{name}"] for name in ("accuracy", "loss")}
     tested = "".join(f", {name} {score:.3f}" for name, score in scores.items() if score is not None)
     eligible = f"{'filtered: ' if record['did_filter'] else ''}{record['num_filtered']} eligible"
