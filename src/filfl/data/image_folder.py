@@ -25,5 +25,5 @@ class Images(ByClient):
     filtering: Share = 0.1
 
     def read(self, seed: int) -> FederatedData:
-        source = find_source(self.path, "images", "a folder with client/class/file.png")
+        source = find_source(self.path, None, "a folder with client/class/file.png")
         return self.hold_out(*ImageFolder(source, self.client_table, self.size).read(), self.test, seed)

@@ -38,7 +38,7 @@ class Table(ByClient):
     filtering: Share = 0.1
 
     def read(self, seed: int) -> FederatedData:
-        source = find_source(self.path, "table.csv", "a .csv or .parquet file")
+        source = find_source(self.path, None, "a .csv or .parquet file")
         if self.client is None or self.target is None:
             unset = [f"data.{key}" for key in ("client", "target") if getattr(self, key) is None]
             columns = ", ".join(read_columns(source))
