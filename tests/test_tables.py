@@ -44,23 +44,23 @@ def test_a_small_table_by_hand() -> None:
     frame = pd.DataFrame(
         {
             "who": ["bo", "al", "bo", "al"],
-            "n": [1.0, 3.0, 5.0, 7.0],
             "kind": ["x", "y", "x", "z"],
+            "n": [1.0, 3.0, 5.0, 7.0],
             "label": ["yes", "no", "no", "yes"],
         }
     )
     given = {"client": "who", "target": "label", "test": frame, "filtering": frame.head(1), "validation": 0.0}
     data = FederatedData.from_frame(frame, **given)
     assert data.names.tolist() == ["al", "bo"] and data.class_names == ("no", "yes") and data.classes == 2
-    assert data.encoding.feature_names == ["n", "kind=x", "kind=y", "kind=z"]
+    assert data.encoding.feature_names == ["kind=x", "kind=y", "kind=z", "n"]
     # n has the mean 4 and the standard deviation sqrt((9 + 1 + 1 + 9) / 4) = sqrt(5).
     n = np.array([-3, -1, 1, 3]) / np.sqrt(5)
     kinds = [[1, 0, 0], [0, 1, 0], [1, 0, 0], [0, 0, 1]]
-    assert np.allclose(data.test_x, np.column_stack([n, kinds])) and data.test_y.tolist() == [1, 0, 0, 1]
+    assert np.allclose(data.test_x, np.column_stack([kinds, n])) and data.test_y.tolist() == [1, 0, 0, 1]
     assert data.test_clients.tolist() == [1, 0, 1, 0], "the client of each test row is known by its column"
     assert np.allclose(data.filter_x, data.test_x[:1]) and data.filter_y.tolist() == [1]
     raw = FederatedData.from_frame(frame, **given, standardise=False)
-    assert raw.test_x[:, 0].tolist() == [1, 3, 5, 7]
+    assert raw.test_x[:, -1].tolist() == [1, 3, 5, 7]
     only = FederatedData.from_frame(frame, **given, features=["kind"])
     assert only.encoding.feature_names == ["kind=x", "kind=y", "kind=z"]
 
