@@ -11,6 +11,7 @@ import datasets
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
 import filfl
@@ -33,12 +34,17 @@ NEEDED: dict[str, dict[str, Any]] = {
     "lstm": SHAKESPEARE,
     "cifar10": {"data.filtering": 0.1},
     "hub": {"data.dataset": "made", "data.by": "who", "data.clients": 6},
+    "table": {"data.path": "table.csv", "data.client": "who", "data.target": "kind"},
+    "images": {"data.path": "images"},
+    "saved": {"data.path": "saved"},
     "ridge": {"model.name": "linear"},
     "linear": {"data.name": "ridge"},
     "leaf-cnn": BRIEF,
     "resnet18": BRIEF,
     "small-resnet": BRIEF,
 }
+OWN_DATA = {"arrays", "table", "images", "saved"}
+"""Datasets whose clients are those of the source."""
 NUMBERS = {"ridge", "linear"}
 """Plug-ins with numeric targets: their runs have no accuracy."""
 OWN: dict[str, Any] = {
@@ -80,6 +86,21 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     datasets.Dataset.from_dict(columns).to_parquet(tmp_path / "made" / "train.parquet")
 
 
+def write_own(name: str) -> None:
+    """The source of a dataset of one's own, in the current folder."""
+    if name == "table":
+        rows = [f"{i % 6},{i / 7},{'ab'[i % 2]}" for i in range(240)]
+        Path("table.csv").write_text("\n".join(["who,size,kind", *rows]))
+    elif name == "images":
+        for i in range(80):
+            path = Path("images", str(i % 4), str(i % 3), f"{i}.png")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(np.full((4, 4), i, dtype=np.uint8)).save(path)
+    elif name == "saved":
+        n = np.arange(240)
+        filfl.FederatedData.from_arrays(n[:, None] / 7, n % 10, n % 6).save("saved")
+
+
 @pytest.mark.filterwarnings(
     "ignore::UserWarning", "ignore::ResourceWarning"
 )  # raised by flwr-datasets and its dependencies
@@ -87,8 +108,9 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("section", "name"), NAMES, ids=lambda part: part)
 def test_every_name_in_filfl_list_runs_a_round(section: str, name: str, blobs: filfl.FederatedData) -> None:
     key = section if "." in section else f"{section}.name"
-    config = {"rounds": 2, "selection.k": 2, **({} if name == "arrays" else {"data.clients": 12})}
+    config = {"rounds": 2, "selection.k": 2, **({} if name in OWN_DATA else {"data.clients": 12})}
     config |= {key: name, **NEEDED.get(name, {})}
+    write_own(name)
     given = {"data": blobs} if name == "arrays" else {section: OWN[section]} if name == "own" else {}
     result = filfl.simulate(config, **given)
     assert len(result.records) == 2
@@ -238,6 +260,8 @@ TESTED_ELSEWHERE = {
     *("data.beta", "data.iid", "data.features", "data.samples", "data.heterogeneity", "data.noise"),
     *("data.dataset", "data.subset", "data.by", "data.partitioner", "data.arguments", "data.x", "data.y"),
     *("data.split", "data.test_split"),  # in the tests of each dataset
+    *("data.client", "data.target", "data.task", "data.missing", "data.standardise", "data.size", "data.client_table"),
+    "data.inverted",  # in the tests of FEMNIST
     *("model.layers", "model.embedding", "model.tokens", "model.channels", "model.width", "model.blocks"),
     "filter.restarts",  # in the laws of the local search
     *("filter.evidence", "filter.outlier", "filter.memory", "filter.floor"),  # in the laws of pruning

@@ -153,7 +153,7 @@ class Config:
             return value
         if argument == "data":
             if not isinstance(value, FederatedData):
-                made = "as made by FederatedData.from_arrays(x, y, client_ids)"
+                made = "as made by FederatedData.from_arrays(x, y, client_ids) or from_frame(frame, client=, target=)"
                 raise DataError(f"data must be FederatedData, {made} (got {type(value).__name__})")
             return Arrays(data=value, noisy=self.data.noisy, wrong_labels=self.data.wrong_labels)
         if argument == "model" and isinstance(value, nn.Module):

@@ -44,7 +44,8 @@ class FilterOptions(Section):
     data of a random client, a different one in every filter round. federated: the training data of all available
     clients, weighted by size (Eq. (2)); every candidate model is sent to all of them."""
     path: str | None = None
-    """With data = "file": an .npz file with arrays x and y like those of the clients or, if the data is text, a text
+    """With data = "file": an .npz file with arrays x and y like those of the clients. If their data is a table, also a
+    .csv or .parquet file with its columns; if it is a folder of images, a folder class/file.png; if it is text, a text
     file."""
     size: Count | None = None
     """m, the number of samples of the server's filtering set that are used. Unset is all of them."""

@@ -7,9 +7,12 @@ from filfl.data.digits import Digits, Mnist5k
 from filfl.data.federated import FederatedData
 from filfl.data.femnist import Femnist
 from filfl.data.hub import Hub
+from filfl.data.image_folder import Images
 from filfl.data.ridge import Ridge
+from filfl.data.saved import Saved
 from filfl.data.shakespeare import Shakespeare
 from filfl.data.synthetic import Synthetic
+from filfl.data.table import Table
 
 DATASETS: dict[str, type[Dataset]] = {
     "digits": Digits,
@@ -19,6 +22,9 @@ DATASETS: dict[str, type[Dataset]] = {
     "cifar10": Cifar10,
     "synthetic": Synthetic,
     "ridge": Ridge,
+    "table": Table,
+    "images": Images,
+    "saved": Saved,
     "hub": Hub,
     "arrays": Arrays,
 }

@@ -65,7 +65,7 @@ class Dataset(Section, ABC):
 class ByClient(Dataset):
     """A dataset with clients of its own, each of which gives up shares of its samples."""
 
-    filtering: Share = 0.05
+    filtering: Share | None = 0.05
     """The share of each client's samples outside the test set in the server's filtering set; 0 leaves nothing to
     filter with. With `trusted`, of each trusted client's."""
     validation: Share = 0.1
@@ -76,7 +76,7 @@ class ByClient(Dataset):
         x: ArrayLike,
         y: ArrayLike,
         owners: ArrayLike,
-        test: float | Pair | Owned,
+        test: float | Pair | Owned | None,
         seed: int,
         names: NDArray[np.str_] | None = None,
     ) -> FederatedData:
@@ -85,8 +85,16 @@ class ByClient(Dataset):
         trusted: Sequence[Any] | None = self.trusted or None
         if trusted and names is not None:
             trusted = client_numbers("data.trusted", trusted, names)
-        shares = {"filtering": self.filtering, "validation": self.validation}
-        return FederatedData.from_arrays(x, y, owners, trusted=trusted, test=test, seed=seed, **shares)
+        return FederatedData.from_arrays(
+            x,
+            y,
+            owners,
+            trusted=trusted,
+            test=test,
+            filtering=self.filtering,
+            validation=self.validation,
+            seed=seed,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

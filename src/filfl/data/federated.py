@@ -2,8 +2,8 @@
 
 import hashlib
 import numbers
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
@@ -11,7 +11,14 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from filfl.data.encoding import Encoding, Missing, Task, encode
 from filfl.data.folder import digest_of, open_arrays, save_arrays
+from filfl.data.frames import is_frame
+from filfl.data.huggingface import HuggingFace
+from filfl.data.images import ImageFolder, channels_first, read_classes
+from filfl.data.labels import as_names, is_missing, is_text, number_labels, plain, several
+from filfl.data.texts import Tokenizer, tokenize
+from filfl.data.torch_dataset import clients_of, is_dataset, read_samples
 from filfl.errors import DataError
 from filfl.rng import SETUP, stream
 
@@ -21,7 +28,7 @@ Owned = tuple[ArrayLike, ArrayLike, ArrayLike]
 """Samples, targets, and the client of each sample."""
 Origin = Literal["server", "trusted", "clients"]
 """Whose samples a set has: the server's own, those of trusted clients, or those of all clients."""
-METADATA = ("classes", "filter_from", "test_from", "trusted")
+METADATA = ("classes", "filter_from", "test_from", "trusted", "class_names", "encoding")
 """The fields that are not arrays."""
 MOST_LISTED = 5
 
@@ -58,6 +65,10 @@ class FederatedData:
     """Whose samples the test set has."""
     trusted: tuple[int, ...] = ()
     """The clients whose samples are trusted; empty if none were named."""
+    class_names: tuple[str, ...] = ()
+    """The names of the classes 0, 1, ... in the source; empty if it had numbers."""
+    encoding: Encoding | None = None
+    """How the columns of a table became inputs and targets; None if the data is not from a table."""
 
     @property
     def num_clients(self) -> int:
@@ -93,7 +104,9 @@ class FederatedData:
 
     def save(self, directory: str | Path) -> None:
         """Write this data to a new folder, from which `open` maps it."""
-        save_arrays(Path(directory).expanduser(), self._arrays(), {name: getattr(self, name) for name in METADATA})
+        metadata = {name: getattr(self, name) for name in METADATA}
+        metadata["encoding"] = asdict(self.encoding) if self.encoding else None
+        save_arrays(Path(directory).expanduser(), self._arrays(), metadata)
 
     @classmethod
     def open(cls, directory: str | Path) -> "FederatedData":
@@ -108,12 +121,15 @@ class FederatedData:
             raise DataError(f"{directory} has no valid number of classes (got {classes!r}); save the data again")
         arrays["x"].advise_random_access()
         arrays["y"].advise_random_access()
+        names, encoding = metadata.get("class_names"), metadata.get("encoding")
         data = cls(
             **arrays,
             classes=classes,
             filter_from=metadata.get("filter_from", "server"),
             test_from=metadata.get("test_from", "server"),
             trusted=tuple(metadata.get("trusted", ())),
+            class_names=tuple(map(str, names)) if isinstance(names, list) else (),
+            encoding=Encoding.read(encoding) if encoding else None,
         )
         if problem := data._inconsistency():
             raise DataError(f"{directory} has inconsistent arrays: {problem}; save the data again")
@@ -162,10 +178,15 @@ class FederatedData:
         test, filtering, validation: or shares. `test` is a share of a client's samples, `filtering` and `validation`
             are shares of the remaining ones. Counts are rounded down; what is left are training samples. By default,
             test is 0.2 and filtering 0.1 of every client's samples; of those of trusted clients, 0.25 and 0.5.
-        y: integer targets are classes 0, 1, ...; floating-point targets are numbers.
-        scale, shift: uint8 inputs become `x * scale + shift` in the batch.
+        y: integer targets are classes 0, 1, ...; texts are classes in alphabetical order, whose names are kept as
+            `class_names`; floating-point targets are numbers.
+        scale, shift: uint8 inputs, which are images, become `x * scale + shift` in the batch. Images of 1, 3 or 4
+            channels may have them first or last.
         """
-        x, y, owners = as_inputs("x", x), as_targets("y", y), _owners(client_ids)
+        class_names: tuple[str, ...] = ()
+        if is_text(y):
+            y, test, filtering, class_names = _numbered(y, test, filtering)
+        x, y, owners = as_inputs("x", x), as_targets("y", y), as_names("client_ids", client_ids)
         if not len(x) == len(y) == len(owners):
             raise DataError(f"x, y and client_ids must have the same length (got {len(x)}, {len(y)}, {len(owners)})")
         if len(x) == 0:
@@ -230,7 +251,8 @@ class FederatedData:
             test_x=test_x,
             test_y=test_y,
             test_clients=test_clients,
-            classes=int(all_targets.max()) + 1 if all_targets.dtype.kind == "i" else 0,
+            classes=len(class_names) or (int(all_targets.max()) + 1 if all_targets.dtype.kind == "i" else 0),
+            class_names=class_names,
             names=names if names.dtype.kind in "iuU" else np.array([str(name) for name in names]),
             noisy=np.zeros(len(names), dtype=bool),
             scale=np.asarray(scale, dtype=np.float32),
@@ -239,6 +261,149 @@ class FederatedData:
             test_from=held_out if (test_clients >= 0).any() else "server",
             trusted=() if trusted is None else tuple(np.flatnonzero(holders).tolist()),
         )
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: Any,
+        *,
+        client: str,
+        target: str,
+        features: Sequence[str] | None = None,
+        task: Task | None = None,
+        missing: Missing = "error",
+        standardise: bool = True,
+        **options: Any,
+    ) -> "FederatedData":
+        """Federated data from a table: a pandas or polars frame, or the path of a .csv or .parquet file.
+
+        client, target: the columns with the client and the target of each row.
+        features: the columns to use as inputs; by default all others. Numbers become one input; texts and truth
+            values become one input per category, which is 0 or 1.
+        task: "classification" or "regression"; by default regression if the target is a floating-point number.
+        missing: "error" refuses missing values, "drop" leaves out their rows, "fill" replaces a number by the median
+            of its column and leaves all inputs of a category 0.
+        standardise: subtract the mean of every column of numbers, and of a numeric target, and divide by its standard
+            deviation. Both are those of the clients' samples outside the test and filtering sets.
+        options: those of `from_arrays`. `test` and `filtering` can also be tables like this one.
+
+        `encoding` keeps how columns became inputs: `data.encoding.inputs(frame)` encodes new rows.
+        """
+        encoding, *samples = encode(frame, client, target, features, task, missing)
+        for key in ("test", "filtering"):
+            if is_frame(options.get(key)):
+                options[key] = encoding.samples(options[key], with_client=key == "test")
+        data = cls.from_arrays(*samples, **options)
+        return data.with_encoding(encoding, standardise)
+
+    def with_encoding(self, encoding: Encoding, standardise: bool) -> "FederatedData":
+        """This data, whose samples `encoding` encoded, with the encoding, and standardised if wanted."""
+        if standardise:
+            encoding = encoding.standardised(self.x, self.y)
+        x, y = encoding.rescale(self.x, self.y)
+        filter_x, filter_y = encoding.rescale(self.filter_x, self.filter_y)
+        test_x, test_y = encoding.rescale(self.test_x, self.test_y)
+        scaled = replace(self, x=x, y=y, filter_x=filter_x, filter_y=filter_y, test_x=test_x, test_y=test_y)
+        names = encoding.classes
+        return replace(scaled, encoding=encoding, class_names=names, classes=len(names))
+
+    @classmethod
+    def from_texts(
+        cls,
+        texts: Sequence[str],
+        y: ArrayLike,
+        client_ids: ArrayLike,
+        *,
+        tokenizer: Tokenizer,
+        length: int,
+        **options: Any,
+    ) -> "FederatedData":
+        """Federated data from texts of any length. `y` and `client_ids` are those of `from_arrays`.
+
+        tokenizer: (text) -> a list of whole numbers of at least 0.
+        length: the tokens per sample: a longer text is cut at its end, a shorter one is filled with 0 at its start.
+        options: those of `from_arrays`. `test` and `filtering` can also be texts: `(texts, y)`.
+        """
+        for key in ("test", "filtering"):
+            if isinstance(given := options.get(key), tuple | list) and given and is_text(given[0]):
+                options[key] = (tokenize(given[0], tokenizer, length), *given[1:])
+        return cls.from_arrays(tokenize(texts, tokenizer, length), y, several("client_ids", client_ids), **options)
+
+    @classmethod
+    def from_dataset(
+        cls,
+        dataset: Any,
+        client_of: Sequence[Any] | Callable[[Any], Any],
+        *,
+        channels_last: bool = False,
+        **options: Any,
+    ) -> "FederatedData":
+        """Federated data from a map-style dataset of PyTorch, whose samples are `(x, y)` or begin with these two.
+
+        client_of: the client of each sample, as a list; or a function of a sample, such as `lambda sample: sample[2]`.
+        channels_last: images are [height, width, channels]. Images of PIL and bytes with 1, 3 or 4 channels are
+            recognised without it.
+        options: those of `from_arrays`. `test` and `filtering` can also be datasets.
+        """
+        for key in ("test", "filtering"):
+            if is_dataset(options.get(key)):
+                options[key] = read_samples(options[key], channels_last, key)[:2]
+        x, y, samples = read_samples(dataset, channels_last, "dataset")
+        return cls.from_arrays(x, y, several("client_of", clients_of(samples, client_of)), **options)
+
+    @classmethod
+    def from_image_folder(
+        cls,
+        path: str | Path,
+        *,
+        client_table: str | Path | None = None,
+        size: int | tuple[int, int] | None = None,
+        **options: Any,
+    ) -> "FederatedData":
+        """Federated data from a folder of images: `path/client/class/file.png`.
+
+        client_table: a .csv or .parquet file with the columns `file` and `client`, for images in `path/class/file.png`.
+            `file` is the path inside the folder, such as cat/001.png.
+        size: the height and width to which images are resized, one number for both; by default they must be equal.
+        options: those of `from_arrays`. `test` and `filtering` can also be folders `path/class/file.png`, whose images
+            are resized to those of the clients.
+        """
+        x, y, owners = ImageFolder(Path(path).expanduser(), client_table, size).read()
+        for key in ("test", "filtering"):
+            if isinstance(given := options.get(key), str | Path):
+                options[key] = read_classes(Path(given).expanduser(), x.shape[1:])
+        return cls.from_arrays(x, y, owners, **options)
+
+    @classmethod
+    def from_huggingface(
+        cls,
+        dataset: Any,
+        *,
+        client: str,
+        target: str | None = None,
+        input: str | None = None,
+        split: str = "train",
+        test_split: str = "test",
+        tokenizer: Tokenizer | None = None,
+        length: int | None = None,
+        channels_last: bool = False,
+        **options: Any,
+    ) -> "FederatedData":
+        """Federated data from a Hugging Face dataset: a `Dataset`, a `DatasetDict`, or a folder of `save_to_disk`.
+
+        client: the column with the client of each sample.
+        target, input: the columns of targets and inputs (images, lists of numbers, texts); by default those with a
+            usual name, such as label and image.
+        split, test_split: of a dataset with splits, that of the clients, and that of the test set, if it exists.
+        tokenizer, length: for texts, see `from_texts`. channels_last: for images, see `from_dataset`.
+        options: those of `from_arrays`.
+        """
+        source = HuggingFace(client, target, input, split, test_split, tokenizer, length, channels_last)
+        x, y, owners, test, class_names = source.read(dataset)
+        if test is not None:
+            options = {"test": test, **options}
+        data = cls.from_arrays(x, y, several(f"column {client}", owners), **options)
+        return replace(data, classes=len(class_names), class_names=class_names) if class_names else data
 
     def with_wrong_labels(self, share: float, seed: int, kind: str = "random") -> "FederatedData":
         """A copy in which a share of the clients have random or permuted labels, in training and in validation.
@@ -286,7 +451,7 @@ def client_numbers(key: str, wanted: Sequence[Any], names: Array) -> list[int]:
 
 def _indices(names: Array, client_ids: ArrayLike, count: int) -> NDArray[np.int64]:
     """The index of the client of each test sample; -1 for a client without training samples."""
-    owners = _owners(client_ids)
+    owners = as_names("test client_ids", client_ids)
     if len(owners) != count:
         raise DataError(f"test x and client_ids must have the same length (got {count} and {len(owners)})")
     indices = np.searchsorted(names, owners).clip(max=len(names) - 1)
@@ -310,13 +475,27 @@ def _floored_each(share: float, counts: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.asarray(np.floor(float(share) * counts + 1e-9), dtype=np.int64)
 
 
-def _owners(client_ids: ArrayLike) -> Array:
-    owners = np.asarray(client_ids)
-    if owners.ndim != 1:
-        raise DataError(f"client_ids must be a list with one client per sample (got shape {list(owners.shape)})")
-    if owners.dtype.kind not in "iuUSb":
-        raise DataError(f"client_ids must be integers or names (got {owners.dtype})")
-    return owners
+def _numbered(y: ArrayLike, test: Any, filtering: Any) -> tuple[Array, Any, Any, tuple[str, ...]]:
+    """Text labels as numbers: those of the clients, of a test set and of a filtering set, and the names of the classes.
+
+    A class is any label of one of the three.
+    """
+    given = {"test y": test, "filtering y": filtering}
+    sets = {name: part for name, part in given.items() if isinstance(part, tuple | list) and len(part) >= 2}
+    texts = {name: _texts(name, labels) for name, labels in {"y": y, **{k: p[1] for k, p in sets.items()}}.items()}
+    classes = sorted(set().union(*texts.values()))
+    numbered = {name: number_labels(name, labels, classes) for name, labels in texts.items()}
+    test, filtering = ((part[0], numbered[name], *part[2:]) if name in sets else part for name, part in given.items())
+    return numbered["y"], test, filtering, tuple(classes)
+
+
+def _texts(name: str, labels: ArrayLike) -> list[str]:
+    array = np.asarray(labels)
+    if not is_text(array):
+        raise DataError(f"{name} must have texts as labels, like y (got {array.dtype})")
+    if count := int(is_missing(array).sum()):
+        raise DataError(f"{name} must have a label for every sample (got {count} missing of {len(array)})")
+    return [str(label) for label in plain(name, array).tolist()]
 
 
 def samples_like(name: str, given: Pair, x: Array, y: Array) -> tuple[Array, Array]:
@@ -343,6 +522,8 @@ def as_inputs(name: str, values: ArrayLike) -> Array:
             raise DataError(f"{name} must be finite (got other values in {len(bad)} samples, first in sample {bad[0]})")
         return array
     # Bytes are pixels. Other integers are tokens, which keep their small type until the batch.
+    if array.dtype == np.uint8:
+        return channels_first(array)
     return array if array.dtype in (np.uint8, np.int8, np.int16, np.int32) else array.astype(np.int64)
 
 

@@ -1,21 +1,32 @@
-"""A filtering set of the server's own, read from the file `filter.path`."""
+"""A filtering set of the server's own, read from `filter.path`."""
 
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from filfl.data.federated import FederatedData, Pair, samples_like
+from filfl.data.images import read_classes
+from filfl.data.labels import number_labels
 from filfl.data.shakespeare import WINDOW, read_text
 from filfl.data.sources import read_npz
 from filfl.errors import DataError
 
 
 def with_filter_file(data: FederatedData, path: str) -> FederatedData:
-    """Use the filtering set of a file: an .npz with x and y like the clients', or any text if the data is text."""
+    """Use the filtering set of a file: an .npz with x and y like the clients'; a table if their data is a table, a
+    folder class/file.png if it is images with named classes, any text if it is Shakespeare's."""
     source = Path(path).expanduser()
-    if not source.is_file():
+    if source.is_dir() and data.x.dtype == np.uint8 and len(data.sample_shape) == 3 and data.class_names:
+        images, labels = read_classes(source, data.sample_shape)
+        samples: Pair = (images, number_labels("filter.path: classes", labels, data.class_names))
+    elif not source.is_file():
         raise DataError(f"filter.path: {source} is not a file")
-    if data.sample_shape == (WINDOW,) and data.x.dtype.kind == "i" and source.suffix != ".npz":
-        samples: Pair = read_text(source, "filter.path")
+    elif data.encoding and source.suffix != ".npz":
+        rows, targets = data.encoding.samples(source)
+        samples = (rows, targets)
+    elif data.sample_shape == (WINDOW,) and data.x.dtype.kind == "i" and source.suffix != ".npz":
+        samples = read_text(source, "filter.path")
     else:
         arrays = read_npz(source, ("x", "y"), key="filter.path")
         samples = (arrays["x"], arrays["y"])

@@ -5,9 +5,10 @@ The datasets of the paper: `flwrlabs/femnist` by `writer_id`, `flwrlabs/shakespe
 """
 
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,20 +16,11 @@ from numpy.typing import NDArray
 from filfl.config.schema import Count, Share, show
 from filfl.data.base import ByClient
 from filfl.data.federated import FederatedData, floored
+from filfl.data.huggingface import INPUTS, TARGETS, Table, class_names, find_column, is_saved, load_from_disk
 from filfl.data.shakespeare import ALPHABET, WINDOW, encode_or_warn
 from filfl.data.sources import draw_clients, not_in_test
+from filfl.data.torch_dataset import stack_inputs
 from filfl.errors import ConfigError, DataError
-
-
-class Table(Protocol):
-    """The part of the interface of `datasets.Dataset` that is used here."""
-
-    @property
-    def column_names(self) -> Sequence[str]: ...
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, column: str, /) -> Iterable[Any]: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +31,8 @@ class Hub(ByClient):
     """
 
     dataset: str = ""
-    """The name of the dataset on the hub, such as flwrlabs/femnist, or a folder of parquet files."""
+    """The name of the dataset on the hub, such as flwrlabs/femnist, or a folder: of parquet files, or written by
+    save_to_disk of Hugging Face."""
     subset: str | None = None
     """The configuration of the dataset on the hub, if it has several."""
     by: str | None = None
@@ -51,7 +44,7 @@ class Hub(ByClient):
     arguments: tuple[str, ...] = ()
     """The arguments of the partitioner, such as ["partition_by=label", "alpha=0.5"]; num_partitions is `clients`."""
     x: str | None = None
-    """The column of the inputs. Unset: the first of image, img, x and features that exists."""
+    """The column of the inputs. Unset: the first of image, img, x, features and text that exists."""
     y: str | None = None
     """The column of the targets. Unset: the first of label, labels, character, y and target that exists."""
     split: str = "train"
@@ -69,8 +62,8 @@ class Hub(ByClient):
     def federated(self, partitions: Sequence[Table], test: Table | None, seed: int) -> FederatedData:
         """Convert tables of a Hugging Face dataset, one per client, to federated data."""
         columns = list(partitions[0].column_names)
-        x_column = _find_column("x", self.x, ("image", "img", "x", "features"), columns)
-        y_column = _find_column("y", self.y, ("label", "labels", "character", "y", "target"), columns)
+        x_column = find_column("data.x", self.x, INPUTS, columns)
+        y_column = find_column("data.y", self.y, TARGETS, columns)
         tables = [*partitions, *([test] if test is not None else [])]
         x, (y, classes), owners = _inputs(tables, x_column), _targets(tables, y_column), _owners(partitions, self.by)
         tested: Any = self.test
@@ -87,7 +80,8 @@ class Hub(ByClient):
             own = not_in_test(x, tested[0], self.dataset)
             x, y, owners = x[own], y[own], owners[own]
         data = self.hold_out(x, y, owners, tested, seed)
-        return replace(data, classes=classes) if classes else data
+        named = class_names(partitions[0], y_column) or data.class_names
+        return replace(data, classes=classes or data.classes, class_names=named)
 
     def _load(self, seed: int) -> tuple[list[Table], Table | None]:
         """The tables of the clients and the test table, from flwr-datasets."""
@@ -95,6 +89,9 @@ class Hub(ByClient):
             from flwr_datasets import FederatedDataset
         except ImportError:
             raise DataError("data.name = \"hub\" needs flwr-datasets: pip install 'filfl[hub]'") from None
+        folder = Path(self.dataset).expanduser()
+        if is_saved(folder):
+            return self._load_saved(load_from_disk(folder), seed)
         try:
             source = FederatedDataset(
                 dataset=self.dataset, subset=self.subset, partitioners={self.split: self._partitioner(seed)}, seed=seed
@@ -111,6 +108,20 @@ class Hub(ByClient):
             return partitions, source.load_split(self.test_split) if self.test_split else None
         except (KeyError, ValueError):
             return partitions, None
+
+    def _load_saved(self, dataset: Any, seed: int) -> tuple[list[Table], Table | None]:
+        """The same from a dataset that save_to_disk wrote. One without splits has no test table."""
+        splits = dataset if isinstance(dataset, Mapping) else {self.split: dataset}
+        if self.split not in splits:
+            raise ConfigError(f"data.split must be one of {', '.join(splits)} (got {self.split})")
+        partitioner = self._partitioner(seed)
+        partitioner.dataset = splits[self.split]
+        try:
+            chosen = draw_clients(partitioner.num_partitions, self.clients if self.by else None, seed)
+            partitions = [partitioner.load_partition(int(k)) for k in chosen]
+        except (KeyError, ValueError) as error:
+            raise DataError(f"data.dataset: {self.dataset} cannot be split into clients: {error}") from None
+        return partitions, splits.get(self.test_split) if self.test_split else None
 
     def _partitioner(self, seed: int) -> Any:
         from flwr_datasets import partitioner as kinds
@@ -144,19 +155,6 @@ def _arguments(pairs: Sequence[str]) -> dict[str, Any]:
     return arguments
 
 
-def _find_column(option: str, given: str | None, usual: Sequence[str], columns: Sequence[str]) -> str:
-    """The column named by an option, or the first of the usual ones that exists."""
-    known = ", ".join(columns)
-    if given is not None and given not in columns:
-        raise ConfigError(f"data.{option} must be one of {known} (got {given})")
-    found = given or next((name for name in usual if name in columns), None)
-    if found is None:
-        raise ConfigError(
-            f"data.{option} is not set and no column is named {', '.join(usual)}; set it to one of {known}"
-        )
-    return found
-
-
 def _inputs(tables: Sequence[Table], column: str) -> NDArray[Any]:
     """The inputs of tables: images with channels first, windows of characters, or numbers."""
     values = [value for table in tables for value in table[column]]
@@ -167,30 +165,18 @@ def _inputs(tables: Sequence[Table], column: str) -> NDArray[Any]:
             got = f"{len(values[wrong[0]])} in sample {wrong[0]}"
             raise DataError(f"column {column}: strings must have {WINDOW} characters (got {got})")
         return encode_or_warn("".join(values), f"column {column}").reshape(-1, WINDOW)
-    try:
-        stacked = np.stack([np.asarray(value) for value in values])
-    except ValueError:
-        raise DataError(f"column {column}: the samples must have the same shape") from None
-    if stacked.dtype.kind not in "buif":
-        raise DataError(f"column {column} must have images, numbers or strings (got {type(values[0]).__name__})")
-    if stacked.ndim == 3 and stacked.dtype == np.uint8:
-        return stacked[:, None]
-    if stacked.ndim == 4 and stacked.shape[-1] in (1, 3, 4):
-        return np.ascontiguousarray(np.moveaxis(stacked, -1, 1))
-    return stacked
+    return stack_inputs(values, f"column {column}", channels_last=False)
 
 
 def _targets(tables: Sequence[Table], column: str) -> tuple[NDArray[Any], int]:
     """The targets of tables, and the number of classes if it does not depend on the samples, else 0.
 
-    Single characters have LEAF's codes. Other strings are numbered in alphabetical order.
+    Single characters have LEAF's codes.
     """
     values = [value for table in tables for value in table[column]]
-    if not all(isinstance(value, str) for value in values):
-        return np.asarray(values), 0
-    if all(len(value) == 1 for value in values):
+    if values and all(isinstance(value, str) and len(value) == 1 for value in values):
         return encode_or_warn("".join(values), f"column {column}"), len(ALPHABET)
-    return np.unique(values, return_inverse=True)[1], 0
+    return np.asarray(values), len(class_names(tables[0], column))
 
 
 def _owners(tables: Sequence[Table], by: str | None) -> NDArray[Any]:

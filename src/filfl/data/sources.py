@@ -21,7 +21,7 @@ log = logging.getLogger("filfl")
 Arrays = dict[str, NDArray[Any]]
 
 
-def find_source(path: str | None, default: str, expected: str) -> Path:
+def find_source(path: str | None, default: str | None, expected: str) -> Path:
     """The source of a dataset: `data.path`, or `default` in the folder of the environment variable FILFL_DATA."""
     if path is not None:
         source = Path(path).expanduser()
@@ -29,7 +29,7 @@ def find_source(path: str | None, default: str, expected: str) -> Path:
             raise DataError(f"data.path: {source} does not exist; set it to {expected}")
         return source
     folder = os.environ.get("FILFL_DATA")
-    if folder and (Path(folder) / default).exists():
+    if folder and default and (Path(folder) / default).exists():
         return Path(folder) / default
     raise DataError(f"data.path is not set; set it to {expected}")
 

@@ -26,6 +26,9 @@ class FilteringSet:
     become x * scale + shift.
     """
 
+    class_names: tuple[str, ...] = ()
+    """The names of the classes 0, 1, ..., for the warnings; empty if they have none."""
+
     def __init__(
         self,
         model: Callable[[], nn.Module],
@@ -56,9 +59,11 @@ class FilteringSet:
         loss: Loss,
         build: Callable[[], FlatModel] | None = None,
         workers: int = 1,
+        class_names: tuple[str, ...] = (),
     ) -> "FilteringSet":
         """A filtering set of samples that are on the device of `net`; `build` makes another network like it."""
         made = cls.__new__(cls)
+        made.class_names = class_names
         made._set(net, build, samples, loss, workers if build else 1)
         return made
 

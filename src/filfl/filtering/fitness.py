@@ -51,7 +51,8 @@ def missing_classes(V: FilteringSet) -> list[str]:
     missing = np.setdiff1d(np.arange(shape[0]), y.cpu().numpy()).tolist()
     if not missing:
         return []
-    listed = ", ".join(map(str, missing[:MOST_LISTED])) + (", ..." if len(missing) > MOST_LISTED else "")
+    names = V.class_names if len(V.class_names) == shape[0] else range(shape[0])
+    listed = ", ".join(str(names[k]) for k in missing[:MOST_LISTED]) + (", ..." if len(missing) > MOST_LISTED else "")
     return [
         f"{len(missing)} of {shape[0]} classes have no sample in it ({listed}); what clients know about these classes "
         "is not seen"

@@ -63,6 +63,10 @@ class NodeRegistry:
         """The clients with these names."""
         return [client for client, node in self.by_client.items() if node.name in names]
 
+    def names(self) -> dict[int, str]:
+        """The names of the clients that were given one, by number."""
+        return {k: node.name for k, node in self.by_client.items() if node.name != f"node-{node.node_id}"}
+
     def save(self) -> None:
         if self._path:
             rows = [asdict(node) for _, node in sorted(self.by_client.items())]

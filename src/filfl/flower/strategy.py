@@ -156,7 +156,7 @@ class FilFL(Strategy):
 
         def follow(record: Mapping[str, Any], state: State) -> None:
             """Log the round and store the registered clients."""
-            log_round(record, num_rounds)
+            log_round(record, num_rounds, registry.names())
             if self._out:
                 registry.save()
                 registry.registered().write(self._out / CLIENTS)

@@ -64,13 +64,15 @@ class FederatedTest:
         return self.clients.strategy.evaluated(t, replies) if replies else None, sent
 
 
-def log_round(record: Mapping[str, Any], rounds: int) -> None:
+def log_round(record: Mapping[str, Any], rounds: int, names: Mapping[int, str]) -> None:
+    """Log what happened in a round. `names` are those of the clients; one without a name is known by its number."""
     scores = {name: record[f"test_{name}"] for name in ("accuracy", "loss")}
     tested = "".join(f", {name} {score:.3f}" for name, score in scores.items() if score is not None)
     eligible = f"{'filtered: ' if record['did_filter'] else ''}{record['num_filtered']} eligible"
-    known = f"available {record['num_available']}, {eligible}, selected {record['selected']}{tested}"
+    selected = ", ".join(names.get(k, str(k)) for k in record["selected"])
+    known = f"available {record['num_available']}, {eligible}, selected {selected}{tested}"
     log(INFO, "[ROUND %d/%d] %s", record["round"], rounds, known)
     for client, reason in record["refused"].items():
-        log(WARNING, "\tclient %s refused: %s", client, reason)
+        log(WARNING, "\tclient %s refused: %s", names.get(int(client), client), reason)
     for note in record["notes"]:
         log(INFO, "\t%s", note)

@@ -12,7 +12,7 @@ from filfl.models.base import Model
 
 @dataclass(frozen=True, kw_only=True)
 class MLP(Model):
-    """Multilayer perceptron with ReLU."""
+    """Multilayer perceptron with ReLU. For numeric targets it has one output, a number."""
 
     hidden: tuple[Count, ...] = (64,)
     """The number of units of each hidden layer. [] is logistic regression."""
@@ -22,4 +22,6 @@ class MLP(Model):
         layers: list[nn.Module] = [nn.Flatten()]
         for width, following in pairwise(widths):
             layers += [nn.Linear(width, following), nn.ReLU()]
+        if not classes:
+            return nn.Sequential(*layers, nn.Linear(widths[-1], 1), nn.Flatten(0))
         return nn.Sequential(*layers, nn.Linear(widths[-1], classes))

@@ -7,9 +7,14 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from filfl.data import FederatedData
+from filfl.data.labels import some
 
 SHOWN = 60
 """The plot shows at most this many clients, the largest ones."""
+MOST_NAMES = 40
+"""The plot names at most this many clients or classes on an axis."""
+LONGEST = 16
+"""The characters of a name in the plot."""
 
 
 def label_counts(data: FederatedData) -> NDArray[np.int64]:
@@ -32,10 +37,13 @@ def facts(data: FederatedData) -> dict[str, str]:
     noisy = f" ({int(data.noisy.sum())} with random labels)" if data.noisy.any() else ""
     lines = {
         "clients": f"{data.num_clients:,}{noisy}",
+        **({"names": some([_printable(name) for name in data.names])} if data.names.dtype.kind == "U" else {}),
         "samples per client": f"{sizes.min():,} / {np.median(sizes):,.0f} / {sizes.max():,} (min / median / max)",
         "training samples": f"{data.num_train.min():,} / {np.median(data.num_train):,.0f} / {data.num_train.max():,}",
         "shape of a sample": f"{data.x.dtype} {list(data.sample_shape)}",
+        **({"features": ", ".join(data.encoding.feature_names)} if data.encoding else {}),
         "classes": str(data.classes) if data.classes else "none (numeric targets)",
+        **({"class names": ", ".join(data.class_names)} if data.class_names else {}),
         "filtering set": f"{len(data.filter_y):,} samples",
         "test set": f"{len(data.test_y):,} samples",
     }
@@ -56,7 +64,22 @@ def draw_labels(data: FederatedData, title: str, path: Path) -> Path:
     all_clients = len(largest) == data.num_clients
     axis.set_xlabel("Client" if all_clients else f"The {SHOWN} largest of {data.num_clients} clients")
     axis.set_ylabel("Label")
+    if len(largest) <= MOST_NAMES and data.names.dtype.kind == "U":
+        axis.set_xticks(range(len(largest)), [_short(name) for name in data.names[largest]], rotation=90, fontsize=8)
+    if 0 < len(data.class_names) <= MOST_NAMES:
+        axis.set_yticks(range(data.classes), [_short(name) for name in data.class_names], fontsize=8)
     axis.set_title(title, fontsize=11)
     figure.colorbar(image, ax=axis, label="Samples")
     figure.savefig(path, dpi=150)
     return path
+
+
+def _short(name: object) -> str:
+    """A name as a label of a plot, in which a dollar sign would start a formula."""
+    text = _printable(name)
+    return (text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…").replace("$", r"\$")
+
+
+def _printable(name: object) -> str:
+    """A name that can be written: it may contain half of a surrogate pair."""
+    return str(name).encode("utf-8", "replace").decode("utf-8")

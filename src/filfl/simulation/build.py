@@ -119,7 +119,7 @@ def open_server(parts: Parts, say: Callable[[str], None]) -> Iterator[Server]:
     workers = config.execution.workers or num_cores()
     with (
         open_clients(config, parts.data, net, parts.loss, parts.build, workers, say) as clients,
-        closing(FilteringSet.of(net, parts.V, parts.loss, parts.build, workers)) as V,
+        closing(FilteringSet.of(net, parts.V, parts.loss, parts.build, workers, parts.data.class_names)) as V,
     ):
         faulty = frozenset(np.flatnonzero(parts.client_table().noisy).tolist())
         knowing = replace(config, filter=config.filter.knowing(faulty))

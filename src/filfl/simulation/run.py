@@ -6,7 +6,9 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import safetensors.torch
+from numpy.typing import NDArray
 from torch import nn
 
 from filfl.config.config import Config
@@ -125,7 +127,7 @@ def _run(
         start = RunStart(config, directory, before, say)
         for warning in server.warnings if not before else ():
             say(warning)
-        watching = [_warn_if_all_refused(say), _repeat_warnings(say, server.warnings)]
+        watching = [_warn_if_all_refused(say, parts.data.names), _repeat_warnings(say, server.warnings)]
         with open_callbacks([*watching, *callbacks], start) as watchers:
             state, records = run_rounds(
                 server, parts.start, config.rounds, parts.test, config.evaluate.every, watchers, store
@@ -176,7 +178,7 @@ def _repeat_warnings(say: Callable[[str], None], said: Sequence[str]) -> Callbac
     return watch
 
 
-def _warn_if_all_refused(say: Callable[[str], None]) -> Callback:
+def _warn_if_all_refused(say: Callable[[str], None], names: NDArray[np.generic]) -> Callback:
     """Warns once when every update of a round is refused: often the model or the loss is wrong."""
     warned = False
 
@@ -186,6 +188,6 @@ def _warn_if_all_refused(say: Callable[[str], None]) -> Callback:
         if not warned and asked and asked <= record["refused"].keys():
             warned = True
             k, reason = next(iter(record["refused"].items()))
-            say(f"round {record['round']}: every update was refused; client {k}: {reason}")
+            say(f"round {record['round']}: every update was refused; client {names[int(k)]}: {reason}")
 
     return watch
