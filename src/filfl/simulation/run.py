@@ -130,7 +130,7 @@ def _run(
             state, records = run_rounds(
                 server, parts.start, config.rounds, parts.test, config.evaluate.every, watchers, store
             )
-        summary = store.finish(parts.net.layout.unflatten(state.w)) if store else summarize(records)
+        summary = store.finish(parts.net.state(state.w)) if store else summarize(records)
     parts.net.load(state.w)
     return Result(config, records, summary, parts.net.module, directory, parts.client_table())
 
