@@ -23,6 +23,7 @@ from filfl.simulation.executors.serial import LocalTraining, SerialClients
 from filfl.simulation.executors.vectorized import VectorizedClients
 from filfl.system import one_thread
 from filfl.weights import FlatModel
+from live_tensors import live_bytes
 from replay import replay
 
 CPU = torch.device("cpu")
@@ -175,14 +176,12 @@ def test_executors_hold_the_trained_part_of_each_client(blobs: filfl.FederatedDa
 @pytest.mark.parametrize("reward", ["average", "ensemble"])
 def test_memory_of_a_filter_round_is_n_trained_parts(reward: str, blobs: filfl.FederatedData) -> None:
     def measured(frozen: bool) -> int:
-        """The bytes of all tensors that live while the filter runs."""
+        """The bytes of the run's tensors while the filter runs."""
         seen: list[int] = []
 
         def keep_all(clients: Any, value: Any, rng: Any) -> filfl.Filtering:
             value(frozenset(clients))  # sums are made when they are needed
-            tensors = [thing for thing in gc.get_objects() if issubclass(type(thing), Tensor)]
-            storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
-            seen.append(sum(storages.values()))
+            seen.append(live_bytes() - before)
             return filfl.Filtering(kept=tuple(clients))
 
         class Wide(nn.Module):
@@ -200,6 +199,7 @@ def test_memory_of_a_filter_round_is_n_trained_parts(reward: str, blobs: filfl.F
                 return outputs
 
         gc.collect()
+        before = live_bytes()
         config = {"rounds": 1, "selection.k": 3, "execution.mode": "serial", "filter.reward": reward}
         filfl.simulate({**config, "filter.honest_gain": False}, data=blobs, model=Wide, filter=keep_all)
         return seen[0]

@@ -199,7 +199,7 @@ class FilFL(Strategy):
         chosen = f"selection {type(selection).__name__} of {selection.k}"
         log(INFO, "FilFL around %s: %d rounds", self._wrapped.name, num_rounds)
         log(INFO, "\tfilter %s every %d rounds, %s", options.name, options.period, chosen)
-        log(INFO, "\t%.2f MB of weights per model", layout.num_bytes / 1e6)
+        log(INFO, "\t%.3g MB of weights per model", layout.num_bytes / 1e6)
         if self._wrapped.ignored:
             log(WARNING, "fraction_train of the wrapped strategy is ignored: k = %d nodes train", selection.k)
 
