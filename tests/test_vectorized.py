@@ -130,13 +130,14 @@ def test_losses_and_gradients_equal_those_of_the_serial_executor(make: Callable[
     assert all(torch.allclose(alone[k], together[k], atol=1e-6) for k in ids)
 
 
-def test_tracing_and_threads_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("make", [mlp, TiedAndFrozen])
+def test_tracing_and_threads_change_no_bit(make: Callable[[], nn.Module], monkeypatch: pytest.MonkeyPatch) -> None:
     data = ragged([20, 31, 8, 9, 10, 5, 40, 3, 12, 30, 22])
     results = []
     for trace_after, threads in ((10**9, 1), (0, 1), (0, 3), (5, 2)):
         monkeypatch.setattr(batched, "TRACE_AFTER", trace_after)
         options = Training(epochs=2, batch=4, lr=0.1, momentum=0.5, weight_decay=0.01)
-        _, vectorized, model = both(data, mlp, threads, LocalTraining(1, FedProx(mu=0.1), options))
+        _, vectorized, model = both(data, make, threads, LocalTraining(1, FedProx(mu=0.1), options))
         results.append(vectorized.train(T, range(11), model.weights()))
         vectorized.close()
     for other in results[1:]:

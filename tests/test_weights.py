@@ -32,7 +32,7 @@ class Everything(nn.Module):
 def test_flatten_and_unflatten_are_inverse() -> None:
     module = Everything()
     layout = Layout.of(module)
-    state = {name: value.clone() for name, value in module.state_dict().items()}
+    state = {name: value.clone() for name, value in module.state_dict().items() if name != "frozen"}
     back = layout.unflatten(layout.flatten(state))
     assert back.keys() == state.keys()
     assert all(torch.equal(back[name], state[name]) and back[name].dtype == state[name].dtype for name in state)
@@ -41,7 +41,8 @@ def test_flatten_and_unflatten_are_inverse() -> None:
 def test_trained_weights_come_first_and_tied_ones_are_stored_once() -> None:
     layout = Layout.of(Everything())
     assert layout.num_trained == 9 + 3 + 3 + 3  # first (tied with last), its bias, norm's weight and bias
-    assert layout.num_floats == layout.num_trained + 3 + 3 + 4  # running mean and variance, frozen
+    assert layout.num_floats == layout.num_trained + 3 + 3  # running mean and variance, not frozen
+    assert layout.frozen == {"frozen"} and "frozen" not in {e.name for e in layout.entries}
     assert layout.num_integers == 1 + 1 + 2  # num_batches_tracked, large, mask
     ranges = {e.name: (e.start, e.stop) for e in layout.entries}
     assert ranges["first.weight"] == ranges["last.weight"]
@@ -75,13 +76,14 @@ def test_parameters_are_views_into_the_vector() -> None:
     [
         (lambda s: s.pop("first.bias"), "key first.bias is missing"),
         (lambda s: s.update(extra=torch.ones(1)), "key extra is not in the model"),
+        (lambda s: s.update(frozen=torch.ones(4)), "key frozen is a frozen parameter, which is not sent"),
         (lambda s: s.update({"first.bias": torch.ones(1)}), r"first.bias has shape \(1,\) instead of \(3,\)"),
         (lambda s: s.update({"first.bias": torch.ones(3).double()}), "dtype torch.float64 instead of torch.float32"),
     ],
 )
 def test_a_mismatch_names_the_key(change, reason: str) -> None:
     module = Everything()
-    state = dict(module.state_dict())
+    state = {name: value for name, value in module.state_dict().items() if name != "frozen"}
     change(state)
     with pytest.raises(Mismatch, match=reason):
         Layout.of(module).flatten(state)
@@ -92,6 +94,8 @@ def test_mixed_dtypes_and_lazy_layers_are_refused() -> None:
         Layout.of(nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1).double()))
     with pytest.raises(PluginError, match="run one batch through the model"):
         Layout.of(nn.LazyLinear(2))
+    with pytest.raises(PluginError, match="no parameter with requires_grad = True"):
+        Layout.of(nn.Linear(1, 1).requires_grad_(False))
 
 
 class WithHiddenState(nn.Module):
@@ -114,6 +118,43 @@ def test_loading_weights_resets_non_persistent_buffers() -> None:
     first = model.module(x)
     model.load(weights)
     assert torch.equal(model.module(x), first)
+
+
+def test_frozen_parameters_may_have_another_dtype() -> None:
+    layout = Layout.of(nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1).bfloat16().requires_grad_(False)))
+    assert layout.dtype == torch.float32 and layout.num_bytes == 4 * (2 * 3 + 3)
+
+
+def test_a_complete_state_has_the_frozen_parameters_of_the_module() -> None:
+    module = Everything()
+    model = FlatModel(module, CPU)
+    weights = model.weights()
+    weights.vector.zero_()
+    state = model.state(weights)
+    assert list(state) == list(module.state_dict())
+    assert state["frozen"].tolist() == [0, 1, 2, 3] and not state["first.weight"].any()
+    assert module.first.weight.any(), "the module itself is not changed"
+
+
+@pytest.mark.parametrize("by", ["in place", "replaced"])
+def test_a_frozen_parameter_that_changes_is_reported(by: str) -> None:
+    module = Everything()
+    model = FlatModel(module, CPU)
+    model.weights()
+    if by == "in place":
+        module.frozen.mul_(0.9)
+    else:
+        module.frozen.data = module.frozen.data * 0.9
+    with pytest.raises(Mismatch, match="the model changes its frozen parameter frozen; make it a buffer"):
+        model.weights()
+
+
+def test_networks_can_use_the_same_frozen_parameters() -> None:
+    one, other = FlatModel(Everything(), CPU), FlatModel(Everything(), CPU)
+    assert one.num_parameters == 9 + 3 + 3 + 3 + 4
+    other.use_frozen(one.frozen)
+    assert other.module.frozen.data_ptr() == one.module.frozen.data_ptr() and not other.module.frozen.requires_grad
+    other.weights()
 
 
 def test_num_bytes_of_a_message_with_the_weights() -> None:

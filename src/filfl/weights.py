@@ -1,12 +1,18 @@
-"""The state of a model as one flat vector, and back.
+"""What is sent of a model's state, as one flat vector, and back.
 
 Filtering, checking and averaging are arithmetic on vectors. Names and shapes matter only where a model is evaluated
-or sent. The trained parameters come first, so `vector[:num_trained]` is what SGD changes. The other floating-point
-entries (frozen parameters, BatchNorm statistics) follow and are averaged too. Integer and boolean buffers are stored
-separately, because they cannot be averaged.
+or sent. Which entries of a `state_dict` are part of the weights:
+
+parameters with requires_grad    first, so `vector[:num_trained]` is what SGD changes
+floating-point buffers           then, because training changes some of them (BatchNorm statistics); averaged too
+integer and boolean buffers      in a second vector, because they cannot be averaged
+frozen parameters                never: every network has them, and they stay the same
+
+So a frozen parameter is not sent, counted, checked, averaged, checkpointed or held per client. It is stored once, in
+the complete model of a finished run (`FlatModel.state`). A tensor that must not be trained, but changes, is a buffer.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
@@ -17,6 +23,8 @@ from torch.nn.parameter import is_lazy
 
 from filfl.errors import PluginError
 
+SEND_TRAINED = "on Flower, send filfl.flower.get_trained(model) instead of model.state_dict()"
+
 
 class Mismatch(Exception):
     """A state that does not have this layout. The message names the first difference."""
@@ -24,7 +32,7 @@ class Mismatch(Exception):
 
 @dataclass(frozen=True)
 class Weights:
-    """The state of a model: its floating-point entries as a vector [d], its integer buffers as a vector [q]."""
+    """What is sent of a model: its floating-point entries as a vector [d], its integer buffers as a vector [q]."""
 
     vector: Tensor
     integers: Tensor
@@ -52,13 +60,15 @@ class Entry:
 
 @dataclass(frozen=True)
 class Layout:
-    """The names, shapes and dtypes of a model's state, in the order of its `state_dict`."""
+    """The names, shapes and dtypes of what is sent of a model's state, in the order of its `state_dict`."""
 
     entries: tuple[Entry, ...]
     num_trained: int
     num_floats: int
     num_integers: int
     dtype: torch.dtype
+    frozen: frozenset[str] = frozenset()
+    """The names of the frozen parameters, which are not sent."""
 
     @classmethod
     def of(cls, module: nn.Module) -> "Layout":
@@ -68,25 +78,27 @@ class Layout:
                 raise PluginError(f"the model's {name} has no shape; run one batch through the model in its factory")
             if not isinstance(value, Tensor) or value.is_complex():
                 raise PluginError(f"the model's state {name} must be a real tensor (got {type(value).__name__})")
-        dtypes = {value.dtype for value in state.values() if value.is_floating_point()}
-        if not dtypes:
-            raise PluginError("the model has no floating-point weights, so there is nothing to train")
+        frozen = frozenset(name for name, value in state.items() if is_frozen(value))
+        sent = {name: value for name, value in state.items() if name not in frozen}
+        if not any(value.requires_grad for value in sent.values()):
+            raise PluginError("the model has no parameter with requires_grad = True, so there is nothing to train")
+        dtypes = {value.dtype for value in sent.values() if value.is_floating_point()}
         if len(dtypes) != 1:
             found = ", ".join(sorted(str(d) for d in dtypes))
             raise PluginError(f"the model's floating-point weights must have the same dtype (got {found})")
 
         # Tied weights appear under several names, which share one range of the vector.
-        tensors = list({id(value): value for value in state.values()}.values())
+        tensors = list({id(value): value for value in sent.values()}.values())
         trained = [value for value in tensors if value.requires_grad]
-        frozen = [value for value in tensors if value.is_floating_point() and not value.requires_grad]
+        buffers = [value for value in tensors if value.is_floating_point() and not value.requires_grad]
         integers = [value for value in tensors if not value.is_floating_point()]
         ranges: dict[int, tuple[int, int]] = {}
-        for group in ([*trained, *frozen], integers):
+        for group in ([*trained, *buffers], integers):
             ends = accumulate((value.numel() for value in group), initial=0)
             ranges |= {id(value): limits for value, limits in zip(group, pairwise(ends), strict=True)}
-        num_trained, num_frozen, num_integers = (sum(v.numel() for v in group) for group in (trained, frozen, integers))
-        entries = [Entry(name, tuple(value.shape), value.dtype, *ranges[id(value)]) for name, value in state.items()]
-        return cls(tuple(entries), num_trained, num_trained + num_frozen, num_integers, dtypes.pop())
+        num_trained, num_buffers, num_integers = (sum(v.numel() for v in g) for g in (trained, buffers, integers))
+        entries = [Entry(name, tuple(value.shape), value.dtype, *ranges[id(value)]) for name, value in sent.items()]
+        return cls(tuple(entries), num_trained, num_trained + num_buffers, num_integers, dtypes.pop(), frozen)
 
     @property
     def trained(self) -> list[Entry]:
@@ -102,7 +114,7 @@ class Layout:
 
     @property
     def num_bytes(self) -> int:
-        """The size of one model in a message, without the overhead of the transport."""
+        """The size of the weights in a message, without the overhead of the transport."""
         sizes = {(e.integer, e.start): (e.stop - e.start) * e.dtype.itemsize for e in self.entries}
         return sum(sizes.values())
 
@@ -111,6 +123,8 @@ class Layout:
         names = {entry.name for entry in self.entries}
         if missing := sorted(names - state.keys()):
             raise Mismatch(f"key {missing[0]} is missing")
+        if frozen := sorted(self.frozen & state.keys()):
+            raise Mismatch(f"key {frozen[0]} is a frozen parameter, which is not sent; {SEND_TRAINED}")
         if unexpected := sorted(map(str, state.keys() - names)):
             raise Mismatch(f"key {unexpected[0]} is not in the model")
         weights = self.empty()
@@ -125,7 +139,7 @@ class Layout:
         return weights
 
     def unflatten(self, weights: Weights) -> dict[str, Tensor]:
-        """Convert weights to a `state_dict`."""
+        """Convert weights to the part of a `state_dict` that is sent."""
         return {entry.name: entry.of(weights) for entry in self.entries}
 
     def empty(self, device: torch.device | None = None) -> Weights:
@@ -135,8 +149,14 @@ class Layout:
         )
 
 
+def is_frozen(value: Tensor) -> bool:
+    """Whether an entry of `state_dict(keep_vars=True)` is a frozen parameter."""
+    return isinstance(value, nn.Parameter) and not value.requires_grad
+
+
 class FlatModel:
-    """A module whose parameters and buffers are views into one flat vector, so that loading weights is one copy."""
+    """A module whose weights are views into one flat vector, so that loading them is one copy. Frozen parameters stay
+    where the module has them."""
 
     def __init__(self, module: nn.Module, device: torch.device) -> None:
         self.module = module.to(device)
@@ -155,6 +175,33 @@ class FlatModel:
         self._integer_buffers = [(entry, state[entry.name]) for entry in self.layout.entries if entry.integer]
         self.trained: list[Tensor] = [state[entry.name] for entry in self.layout.trained]
         """The trained parameters, in the order of the vector."""
+        self._frozen = list({id(value): (name, value) for name, value in state.items() if is_frozen(value)}.values())
+        for _, value in self._frozen:
+            value.data = value.data.contiguous()  # as copies are: the last bit of a product can depend on the strides
+        self._unchanged = self._versions()
+
+    @property
+    def frozen(self) -> list[Tensor]:
+        """The frozen parameters, in the order of the `state_dict`; tied ones once."""
+        return [value.detach() for _, value in self._frozen]
+
+    @property
+    def num_parameters(self) -> int:
+        """The number of parameters that the model computes with: trained and frozen."""
+        return self.layout.num_trained + sum(value.numel() for value in self.frozen)
+
+    def use_frozen(self, tensors: Sequence[Tensor]) -> None:
+        """Use the frozen parameters of another network of this model instead of copies of them.
+
+        So they are in memory once, and equal even if the model's factory draws them from a generator of its own.
+        """
+        for (_, value), tensor in zip(self._frozen, tensors, strict=True):
+            value.data = tensor
+        self._unchanged = self._versions()
+
+    def _versions(self) -> list[tuple[int, int]]:
+        """Changes where a frozen parameter is changed, except through an operation in place on its `.data`."""
+        return [(value.data_ptr(), value._version) for _, value in self._frozen]
 
     @property
     def vector(self) -> Tensor:
@@ -170,7 +217,14 @@ class FlatModel:
             buffer.copy_(entry.of(weights))
 
     def weights(self) -> Weights:
-        """A copy of the module's weights."""
+        """A copy of the module's weights. Raises `Mismatch` if the module has changed a frozen parameter."""
+        for (name, _), before, now in zip(self._frozen, self._unchanged, self._versions(), strict=True):
+            if before != now:
+                raise Mismatch(f"the model changes its frozen parameter {name}; make it a buffer, which is sent")
         for entry, buffer in self._integer_buffers:
             self._weights.integers[entry.start : entry.stop] = buffer.reshape(-1)
         return Weights(self._weights.vector.clone(), self._weights.integers.clone())
+
+    def state(self, weights: Weights) -> dict[str, Tensor]:
+        """The complete `state_dict` of the module with these weights, the frozen parameters included."""
+        return {**self.module.state_dict(), **self.layout.unflatten(weights)}

@@ -148,6 +148,10 @@ class FilteringSet:
             digest.update(f"{part.dtype} {list(part.shape)} ".encode() + part.numpy().tobytes())
         return V, digest.hexdigest()
 
+    def state(self, weights: Weights) -> dict[str, Tensor]:
+        """The complete model with these weights: its `state_dict`, with the frozen parameters of V's network."""
+        return self._net.state(weights)
+
     def close(self) -> None:
         self.networks.close()
 

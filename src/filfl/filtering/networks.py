@@ -11,7 +11,7 @@ import torch
 from filfl.weights import FlatModel
 
 MIN_WORK = 10_000_000
-"""Weights times samples of one evaluation. For less work, starting a thread takes longer than the evaluation."""
+"""Parameters times samples of one evaluation. For less work, starting a thread takes longer than the evaluation."""
 MAX_BYTES = 1 << 29
 """The memory for the float64 sums of the candidates that are evaluated in parallel."""
 
@@ -22,6 +22,7 @@ class Networks:
     def __init__(self, net: FlatModel, build: Callable[[], FlatModel] | None = None, at_once: int = 1) -> None:
         """`build` makes a further network like `net`; it is needed where `at_once` is above 1."""
         self.layout, self.device = net.layout, net.device
+        self._frozen = net.frozen
         self.at_once = at_once
         self._build = build
         self._made = 1
@@ -47,7 +48,9 @@ class Networks:
         if len(several) < 2 or self.at_once == 1:
             return list(map(work, several))
         while self._build and self._made < self.at_once:  # not in the threads: building draws from global generators
-            self._free.put(self._build())
+            made = self._build()
+            made.use_frozen(self._frozen)
+            self._free.put(made)
             self._made += 1
         results: dict[int, Any] = {}
         waiting = iter(list(enumerate(several)))  # a list's iterator gives each item to one thread only
@@ -65,6 +68,6 @@ class Networks:
 
 def how_many(net: FlatModel, samples: int, workers: int) -> int:
     """The number of candidates to evaluate in parallel. It does not change the decisions."""
-    if net.device.type != "cpu" or net.layout.num_floats * samples < MIN_WORK:
+    if net.device.type != "cpu" or net.num_parameters * samples < MIN_WORK:
         return 1
     return min(workers, max(2, MAX_BYTES // (8 * net.layout.num_floats)))

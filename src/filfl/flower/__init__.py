@@ -13,5 +13,6 @@ from filfl.filtering.filtering_set import FilteringSet
 from filfl.flower.client_logits import keep_weights
 from filfl.flower.client_queries import add_queries
 from filfl.flower.strategy import FilFL
+from filfl.flower.trained import get_trained, set_trained
 
-__all__ = ["FilFL", "FilteringSet", "add_queries", "keep_weights"]
+__all__ = ["FilFL", "FilteringSet", "add_queries", "get_trained", "keep_weights", "set_trained"]

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from filfl.core.queries import QUERIES, Query
 from filfl.core.queries.base import Split
 from filfl.evaluation import Loss, cross_entropy
+from filfl.flower.trained import set_trained
 
 HELLO = "filfl_hello"
 """The query of the handshake: message type query.filfl_hello."""
@@ -47,7 +48,7 @@ def add_queries(app: ClientApp, load: Load, loss: Loss = cross_entropy) -> None:
 def _handler(query: type[Query], load: Load, loss: Loss) -> Callable[[Message, Context], Message]:
     def answer(message: Message, context: Context) -> Message:
         model, train, *validation = load(context)
-        model.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())
+        set_trained(model, message.content.array_records["arrays"])
         model.eval()
         asked = query(cast(Split, message.content.config_records["config"]["split"]))
         reply = None

@@ -175,7 +175,8 @@ class FilFL(Strategy):
             callbacks = [follow, *self._callbacks]
             state, _ = run_rounds(server, start, num_rounds, test, config.evaluate.every, callbacks, store)
             if store:
-                store.finish(layout.unflatten(state.w))
+                # The server knows a frozen part only where it has the network.
+                store.finish(layout.unflatten(state.w) if V is None else V.state(state.w))
         log(INFO, "finished in %.1f s", time.monotonic() - began)
         return replace(test.result, arrays=clients.arrays(state.w), train_metrics_clientapp=average.metrics)
 
@@ -203,7 +204,7 @@ class FilFL(Strategy):
         chosen = f"selection {type(selection).__name__} of {selection.k}"
         log(INFO, "FilFL around %s: %d rounds", self._wrapped.name, num_rounds)
         log(INFO, "\tfilter %s every %d rounds, %s", options.name, options.period, chosen)
-        log(INFO, "\tmodel of %.2f MB", layout.num_bytes / 1e6)
+        log(INFO, "\t%.3g MB of weights per model", layout.num_bytes / 1e6)
         if self._wrapped.ignored:
             log(WARNING, "fraction_train of the wrapped strategy is ignored: k = %d nodes train", selection.k)
 

@@ -5,7 +5,7 @@ clients.csv          the clients: id, name, number of training samples, fault
 rounds.jsonl         one record per round: the same bytes for the same config and seed
 times.jsonl          seconds per phase, one line per round
 checkpoints/         the states from which the run can resume
-model.safetensors    the final weights by name
+model.safetensors    the final model by name: what was trained, and once the frozen parameters, where they are known
 summary.json         the summary; it exists only in a finished run
 """
 

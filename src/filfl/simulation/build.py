@@ -77,8 +77,11 @@ class Parts:
     def fingerprint(self) -> str:
         """Identifies the run, as far as that is possible: functions given from Python are not compared."""
         layout = [(e.name, e.shape, str(e.dtype)) for e in self.net.layout.entries]
-        initial = hashlib.sha256(self.start.w.vector.cpu().numpy().tobytes()).hexdigest()
-        text = to_json([self.config.identity(), self.data.fingerprint(), layout, initial, self.net.device.type])
+        initial = hashlib.sha256(self.start.w.vector.cpu().numpy().tobytes())
+        for frozen in self.net.frozen:
+            initial.update(frozen.cpu().flatten().view(torch.uint8).numpy().tobytes())
+        identity = [self.config.identity(), self.data.fingerprint(), layout, initial.hexdigest()]
+        text = to_json([*identity, self.net.device.type])
         return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -133,7 +133,7 @@ def _run(
                 server, parts.start, config.rounds, parts.test, config.evaluate.every, watchers, store
             )
         sets = parts.sets()
-        summary = store.finish(parts.net.layout.unflatten(state.w), sets) if store else {**summarize(records), **sets}
+        summary = store.finish(parts.net.state(state.w), sets) if store else {**summarize(records), **sets}
     parts.net.load(state.w)
     return Result(config, records, summary, parts.net.module, directory, parts.client_table())
 

@@ -23,7 +23,8 @@ from filfl.weights import FlatModel
 Mode = Literal["auto", "serial", "vectorized", "processes"]
 
 SMALL = 300_000
-"""Models with at most this many weights are batched, because starting the kernels takes most of the time of a step."""
+"""Models with at most this many parameters, trained or frozen, are batched, because starting the kernels takes most of
+the time of a step."""
 LONG = 100
 """Worker processes are used for runs that train at least this many clients, because they take seconds to start."""
 
@@ -76,7 +77,7 @@ def choose(
     on_cpu = net.device.type == "cpu"
     # A CPU computes convolutions more slowly in groups than one by one.
     slow = on_cpu and any(isinstance(part, nn.modules.conv._ConvNd) for part in net.module.modules())
-    small = net.layout.num_trained <= SMALL and not slow
+    small = net.num_parameters <= SMALL and not slow
     if small and why_not_batched(data, net, loss, training) is None:
         return "vectorized"
     long = config.rounds * config.selection.k >= LONG

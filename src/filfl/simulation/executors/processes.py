@@ -55,7 +55,7 @@ class ProcessClients(Forwarding):
                 f"the model, loss or algorithm cannot be sent to another process ({type(error).__name__}: {error})"
             ) from None
         samples, cuts = serial.samples, [torch.from_numpy(cut) for cut in (data.offsets, data.train_ends)]
-        world = [pickled, samples.x, samples.y, samples.scale, samples.shift, *cuts]
+        world = [pickled, samples.x, samples.y, samples.scale, samples.shift, *cuts, *net.frozen]
         empty = net.layout.empty()
         try:
             # Kept: a worker that dies is replaced.

@@ -89,12 +89,14 @@ class _Tasks:
     row of the stack."""
 
     def __init__(self, setup: Mapping[str, Any]) -> None:
-        pickled, x, y, scale, shift, offsets, train_ends = Segment(*setup["world"]).tensors()
+        pickled, x, y, scale, shift, offsets, train_ends, *frozen = Segment(*setup["world"]).tensors()
         # Code, not weights: the user's own model and loss, by value, from the process that started this one.
         build, loss, training = pickle.loads(pickled.numpy().tobytes())
         self._w_t = Weights(*Segment(*setup["weights"]).tensors())
         data = ClientData(x, y, scale, shift, offsets.numpy(), train_ends.numpy())
-        self._clients = SerialClients(data, build(), loss, training)
+        net = build()
+        net.use_frozen(frozen)
+        self._clients = SerialClients(data, net, loss, training)
         self.stack: list[Tensor] = []
         """The memory that results are written to."""
 
