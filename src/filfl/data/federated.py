@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from filfl.data.folder import digest_of, open_arrays, save_arrays
+from filfl.display import as_html, as_text, first_of
 from filfl.errors import DataError
 from filfl.rng import SETUP, stream
 
@@ -61,6 +62,33 @@ class FederatedData:
     def num_train(self) -> NDArray[np.int64]:
         """The number of training samples of each client."""
         return self.train_ends - self.offsets[:-1]
+
+    def facts(self) -> dict[str, str]:
+        """A description in a few numbers, which takes no time for any number of samples."""
+        sizes, train = np.diff(self.offsets), self.num_train
+        noisy = f" ({int(self.noisy.sum())} with random labels)" if self.noisy.any() else ""
+        return {
+            "clients": f"{self.num_clients:,}{noisy}",
+            "samples per client": f"{sizes.min():,} / {np.median(sizes):,.0f} / {sizes.max():,} (min / median / max)",
+            "training samples": f"{train.min():,} / {np.median(train):,.0f} / {train.max():,}",
+            "shape of a sample": f"{self.x.dtype} {list(self.sample_shape)}",
+            "classes": str(self.classes) if self.classes else "none (numeric targets)",
+            "filtering set": f"{len(self.filter_y):,} samples",
+            "test set": f"{len(self.test_y):,} samples",
+        }
+
+    def __repr__(self) -> str:
+        return as_text(*self._description())
+
+    def _repr_html_(self) -> str:
+        return as_html(*self._description())
+
+    def _description(self) -> tuple[str, dict[str, str]]:
+        V = "cut from the clients' samples" if self.filter_from_clients else "the server's own"
+        names = {"names": first_of(self.names[:4].tolist(), self.num_clients)}
+        facts = self.facts()
+        facts["filtering set"] += f", {V}"
+        return f"FederatedData: {len(self.x):,} samples of {self.num_clients:,} clients", names | facts
 
     def fingerprint(self) -> str:
         """A hash of everything but the names. Datasets with equal fingerprints give equal runs."""

@@ -55,6 +55,7 @@ def client_rows(records: Sequence[Mapping[str, Any]], table: ClientTable | None)
         counts["selected"].update(set(record["selected"]))
         counts["refused"].update(map(int, record["refused"]))
         latest |= {value["client"]: value for value in record["values"]}
+    faults_known = table is not None and bool(table.noisy.any())
     rows = []
     for k in sorted(set().union(*counts.values())):
         known = table is not None and k < len(table)
@@ -68,7 +69,7 @@ def client_rows(records: Sequence[Mapping[str, Any]], table: ClientTable | None)
                 verdict=verdict(value, stderr),
                 **{part: count[k] for part, count in counts.items()},
                 examples=int(table.num_train[k]) if table is not None and known else None,
-                fault=str(table.fault[k]) if table is not None and known and table.noisy.any() else None,
+                fault=str(table.fault[k]) if table is not None and known and faults_known else None,
             )
         )
     return sorted(rows, key=lambda row: math.inf if row.value is None else row.value)

@@ -5,7 +5,7 @@ clients.csv          the clients: id, name, number of training samples, fault
 rounds.jsonl         one record per round: the same bytes for the same config and seed
 times.jsonl          seconds per phase, one line per round
 checkpoints/         the states from which the run can resume
-model.safetensors    the final weights by name
+model.safetensors    the final weights by name, and the form of the model's inputs
 summary.json         the summary; it exists only in a finished run
 """
 
@@ -31,6 +31,7 @@ import filfl
 from filfl.config.config import Config, dotted_keys, identity_of
 from filfl.config.schema import show
 from filfl.core.server import State
+from filfl.data.inputs import Inputs
 from filfl.errors import RunError
 from filfl.runs import checkpoint
 from filfl.runs.client_table import ClientTable
@@ -39,6 +40,8 @@ from filfl.runs.summary import summarize
 
 CONFIG, CLIENTS, RECORDS, TIMES = "config.toml", "clients.csv", "rounds.jsonl", "times.jsonl"
 MODEL, SUMMARY = "model.safetensors", "summary.json"
+INPUTS = "inputs"
+"""The key of the model's `Inputs` in the metadata of model.safetensors."""
 
 
 @dataclass
@@ -72,9 +75,13 @@ class RunStore:
         for old in checkpoint.rounds_saved(self.checkpoints)[self.config.checkpoint.keep :]:
             checkpoint.path_of(self.checkpoints, old).unlink(missing_ok=True)
 
-    def finish(self, weights: Mapping[str, Tensor]) -> dict[str, Any]:
-        """Write the final weights and then the summary, which marks the run as finished."""
-        model = safetensors.torch.save({name: value.detach().cpu().clone() for name, value in weights.items()})
+    def finish(self, weights: Mapping[str, Tensor], inputs: Inputs | None = None) -> dict[str, Any]:
+        """Write the final weights and then the summary, which marks the run as finished.
+
+        inputs: the form of the model's inputs, if it is known.
+        """
+        tensors = {name: value.detach().cpu().clone() for name, value in weights.items()}
+        model = safetensors.torch.save(tensors, {INPUTS: inputs.write()} if inputs else None)
         write_atomic(self.directory / MODEL, model)
         summary = {
             "name": self.config.name,
