@@ -339,6 +339,8 @@ def test_notebook_runs_and_shows_bars_tables_and_plots(tmp_path: Path) -> None:
     assert sum("image/png" in kind for kind in kinds) >= 2
     texts = [text for cell in notebook.cells for output in cell.get("outputs", []) for text in _plain(output)]
     assert any("10/10" in text for text in texts), "the bar of a run of ten rounds is complete"
+    (shown,) = [text for text in texts if "paired" in text]
+    assert shown.startswith("run (2 seeds)\n") and "\nprune " in shown, "the comparison, once"
     assert not [text for text in texts if "Warning" in text or "Error" in text]
 
 

@@ -48,7 +48,7 @@ class ComparisonTable:
         table = self.rich()
         table.title = table.caption = None
         text = StringIO()
-        Console(file=text, width=10_000, color_system=None).print(table)
+        Console(file=text, width=10_000, color_system=None, force_jupyter=False).print(table)
         lines = [line.rstrip() for line in text.getvalue().splitlines()]
         return "\n".join([self.title, *lines])
 
