@@ -1,7 +1,6 @@
 """The inputs of a trained model: what it was trained on, and new samples in the same form."""
 
-import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -32,13 +31,12 @@ class Inputs:
         return cls(data.sample_shape, str(data.x.dtype), data.classes, data.scale.tolist(), data.shift.tolist())
 
     @classmethod
-    def read(cls, text: str) -> "Inputs":
-        table = json.loads(text)
+    def read(cls, table: Mapping[str, Any]) -> "Inputs":
         return cls(**{**table, "shape": tuple(table["shape"])})
 
-    def write(self) -> str:
-        """The text from which `read` makes these inputs again."""
-        return json.dumps(asdict(self))
+    def table(self) -> dict[str, Any]:
+        """The JSON from which `read` makes these inputs again."""
+        return {**asdict(self), "shape": list(self.shape)}
 
     def batches(self, x: ArrayLike, dtype: torch.dtype, device: torch.device) -> Iterator[Tensor]:
         """New samples, in the form in which the data was given, as batches for a model of this dtype."""

@@ -5,8 +5,8 @@ clients.csv          the clients: id, name, number of training samples, fault
 rounds.jsonl         one record per round: the same bytes for the same config and seed
 times.jsonl          seconds per phase, one line per round
 checkpoints/         the states from which the run can resume
-model.safetensors    the final weights by name, and the form of the model's inputs
-summary.json         the summary; it exists only in a finished run
+model.safetensors    the final weights by name
+summary.json         the summary, and the form of the model's inputs; it exists only in a finished run
 """
 
 import contextlib
@@ -40,8 +40,6 @@ from filfl.runs.summary import summarize
 
 CONFIG, CLIENTS, RECORDS, TIMES = "config.toml", "clients.csv", "rounds.jsonl", "times.jsonl"
 MODEL, SUMMARY = "model.safetensors", "summary.json"
-INPUTS = "inputs"
-"""The key of the model's `Inputs` in the metadata of model.safetensors."""
 
 
 @dataclass
@@ -80,8 +78,7 @@ class RunStore:
 
         inputs: the form of the model's inputs, if it is known.
         """
-        tensors = {name: value.detach().cpu().clone() for name, value in weights.items()}
-        model = safetensors.torch.save(tensors, {INPUTS: inputs.write()} if inputs else None)
+        model = safetensors.torch.save({name: value.detach().cpu().clone() for name, value in weights.items()})
         write_atomic(self.directory / MODEL, model)
         summary = {
             "name": self.config.name,
@@ -91,6 +88,7 @@ class RunStore:
             "run": self.fingerprint,
             "records_sha256": sha256((self.directory / RECORDS).read_bytes()),
             "model_sha256": sha256(model),
+            "inputs": inputs.table() if inputs else None,
             "versions": {
                 "filfl": filfl.__version__,
                 "torch": torch.__version__,

@@ -1,11 +1,12 @@
 """`filfl.load`: the result of a finished run, from its directory."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-import safetensors
+import safetensors.torch
 import torch
 from torch import nn
 
@@ -16,7 +17,7 @@ from filfl.errors import ConfigError, PluginError, RunError
 from filfl.models import Model
 from filfl.runs.files import sha256
 from filfl.runs.reader import Run, is_run, read_finished_run
-from filfl.runs.store import CONFIG, INPUTS, MODEL, RECORDS
+from filfl.runs.store import CONFIG, MODEL, RECORDS, SUMMARY
 from filfl.runs.summary import summarize
 from filfl.simulation.build import network
 from filfl.simulation.result import Result, Trained
@@ -48,7 +49,8 @@ def stored_result(run: Run, config: Config) -> Result:
         if not path.is_file() or sha256(path.read_bytes()) != run.summary.get(key):
             raise RunError(f"{path} is missing or damaged; run again with --resume to repair it")
     summary = {**summarize(run.records), **run.summary}
-    return Result(config, run.records, summary, StoredModel(run.directory, config), run.directory, run.clients)
+    final = StoredModel(run.directory, config, summary.get("inputs"))
+    return Result(config, run.records, summary, final, run.directory, run.clients)
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,8 @@ class StoredModel:
 
     directory: Path
     config: Config
+    inputs: Mapping[str, Any] | None
+    """The table of its `Inputs`."""
 
     def read(self) -> Trained:
         if any(given is None for given in objects_of(self.config.model).values()):
@@ -64,18 +68,13 @@ class StoredModel:
                 f"the model of {self.directory} was given from Python; load the run with the function that makes it: "
                 f'filfl.load("{self.directory}", model=...)'
             )
-        try:
-            with safetensors.safe_open(self.directory / MODEL, "pt") as file:
-                metadata, weights = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        except (OSError, safetensors.SafetensorError) as error:
-            raise RunError(f"{self.directory / MODEL} cannot be read: {error}") from None
-        if not metadata or INPUTS not in metadata:
-            raise RunError(f"{self.directory / MODEL} does not have the form of the inputs; make the run again")
-        inputs = Inputs.read(metadata[INPUTS])
+        if self.inputs is None:
+            raise RunError(f"{self.directory / SUMMARY} does not have the inputs of the model; make the run again")
+        inputs = Inputs.read(self.inputs)
         make = partial(self.config.model.build, inputs.shape, inputs.classes)
         module = network(make, self.config.seed, torch.device("cpu")).module
         try:
-            module.load_state_dict(weights)
+            module.load_state_dict(safetensors.torch.load_file(self.directory / MODEL))
         except RuntimeError as error:
             reason = " ".join(str(error).split())
             raise PluginError(f"the model does not fit the weights of {self.directory}: {reason}") from None
