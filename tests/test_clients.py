@@ -15,7 +15,7 @@ import filfl
 from filfl.core.evidence import Evidence
 from filfl.filtering.fitness import Fitness
 from filfl.runs.client_table import ClientTable
-from filfl.runs.clients import client_rows, detection, verdict
+from filfl.runs.clients import client_rows, detection, verdicts
 from filfl.runs.reader import read_run
 
 
@@ -61,12 +61,27 @@ def test_rows_by_hand() -> None:
     assert [row.name for row in unknown] == ["1", "2", "0", "4"] and {row.fault for row in unknown} == {None}
 
 
-@pytest.mark.parametrize(
-    ("estimate", "word"),
-    [((-0.2, 0.1), "hurts"), ((0.2, 0.1), "helps"), ((0.19, 0.1), "cannot tell"), ((None, None), "not measured")],
-)
-def test_the_verdict_is_that_of_the_95_percent_interval(estimate: tuple[Any, Any], word: str) -> None:
-    assert verdict(*estimate) == word
+def test_the_verdicts_are_corrected_for_the_number_of_clients() -> None:
+    """z = -4 has p = 0.00006, z = 2.5 has p = 0.012, z = 2 has p = 0.046: the limits for the first, second and third of
+    five clients are 0.01, 0.02 and 0.03."""
+    estimates = [(0.25, 0.1), (None, None), (-0.4, 0.1), (0.2, 0.1), (0.01, 0.1), (-0.05, 0.1), (0.3, 0.0)]
+    assert verdicts(estimates) == [
+        "helps",
+        "not measured",
+        "hurts",
+        "cannot tell",
+        "cannot tell",
+        "cannot tell",
+        "not measured",
+    ]
+    assert verdicts([(-0.2, 0.1)]) == ["hurts"] and verdicts([(0.19, 0.1)]) == ["cannot tell"] and verdicts([]) == []
+
+
+def test_few_healthy_clients_are_said_to_hurt_or_to_help() -> None:
+    """The correction promises none of them in 19 of 20 healthy federations."""
+    z = np.random.default_rng(0).normal(size=(200, 100))
+    any_sure = [{"hurts", "helps"} & set(verdicts([(each, 1.0) for each in row])) for row in z.tolist()]
+    assert sum(map(bool, any_sure)) <= 20
 
 
 @pytest.fixture(scope="module")
@@ -143,11 +158,13 @@ def test_a_filtering_set_of_the_clients_own_samples_is_named(blobs: filfl.Federa
     cut.save(tmp_path / "data")
     for data in (cut, filfl.FederatedData.open(tmp_path / "data")):
         filfl.simulate({"rounds": 1, "selection.k": 2}, data, say=said.append)
-    assert sum("taken from the clients" in text for text in said) == 2
+    assert sum("it has samples of all clients" in text for text in said) == 2
     own = filfl.FederatedData.from_arrays(x, y, owners, filtering=(x[:50], y[:50]))
     filfl.simulate({"rounds": 1, "selection.k": 2}, own, say=said.append)
     filfl.simulate({"rounds": 1, "selection.k": 2, "filter.name": "none"}, cut, say=said.append)
-    assert sum("taken from the clients" in text for text in said) == 2, "not for trusted samples, not without a filter"
+    assert sum("it has samples of all clients" in text for text in said) == 2, (
+        "not for trusted samples, not without a filter"
+    )
 
 
 def test_a_gain_that_is_noise_is_named_once() -> None:

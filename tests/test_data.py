@@ -3,12 +3,14 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import filfl
 from filfl import FederatedData
 from filfl.data.digits import Digits, Mnist5k
 from filfl.data.federated import floored
@@ -151,7 +153,7 @@ def test_sizes_of_the_datasets_without_download() -> None:
         ({"client_ids": [0.0, 0.5, 1.0, 1.0]}, "integers or names"),
         ({"x": [], "y": [], "client_ids": np.array([], dtype=int)}, "there are no samples"),
         ({"filtering": 0.5, "validation": 0.5}, "must leave training samples"),
-        ({"test": None}, "test must be a share"),
+        ({"test": "all"}, "test must be a share"),
         ({"test": ([[1.0]],)}, r"test must be a share or arrays \(x, y\) \(got 1 arrays\)"),
         ({"test": (np.zeros((0, 1)), [])}, "targets"),
         ({"test": 1.0}, "test must be a share"),
@@ -175,3 +177,76 @@ def test_the_cache_folder_is_FILFL_CACHE_or_in_the_users_cache(tmp_path: Path, m
     assert cache_folder() == tmp_path / "filfl"
     monkeypatch.setenv("FILFL_CACHE", str(tmp_path / "own"))
     assert cache_folder() == tmp_path / "own"
+
+
+def table(sites: int = 6, each: int = 40) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Samples that say whose they are: x is the number of the client, then that of the sample."""
+    owner = np.repeat(np.arange(sites), each)
+    return np.stack([owner, np.arange(len(owner))], axis=1) + 0.0, np.arange(len(owner)) % 3, owner
+
+
+@given(st.sets(st.integers(0, 5), min_size=1), st.floats(0.1, 0.9), st.integers(0, 100))
+def test_only_trusted_clients_give_samples_to_the_filtering_set_and_the_test_set(
+    trusted: set[int], share: float, seed: int
+) -> None:
+    x, y, owner = table()
+    names = np.array([f"site-{k}" for k in owner])
+    data = FederatedData.from_arrays(
+        x, y, names, trusted=[f"site-{k}" for k in trusted], test=share, filtering=0.5, validation=0.2, seed=seed
+    )
+    assert {*data.filter_x[:, 0]} == {*data.test_x[:, 0]} == {*data.test_clients} == trusted == {*data.trusted}
+    own = {k: data.offsets[k + 1] - data.offsets[k] for k in range(6)}
+    assert all((own[k] == 40) == (k not in trusted) for k in range(6))
+    samples = np.concatenate([part[:, 1] for part in (data.x, data.filter_x, data.test_x)])
+    assert sorted(samples) == list(range(240))  # every sample is somewhere, once
+    assert data.filter_from == data.test_from == "trusted"
+    noisy = data.with_wrong_labels(0.5, seed)
+    assert not noisy.noisy[list(trusted)].any() and noisy.noisy.sum() == min(3, 6 - len(trusted))
+    assert (noisy.test_y == data.test_y).all() and (noisy.filter_y == data.filter_y).all()
+
+
+def test_whose_samples_a_set_has_is_said(tmp_path: Path) -> None:
+    x, y, owner = table()
+    trusted = FederatedData.from_arrays(x, y, owner, trusted=[4, 2])
+    assert trusted.origin(trusted.test_from) == "held-out samples of 2 trusted clients (2, 4)"
+    assert (len(trusted.test_y), len(trusted.filter_y)) == (20, 30)
+    trusted.save(tmp_path / "data")
+    again = FederatedData.open(tmp_path / "data")
+    assert (again.trusted, again.filter_from, again.test_from) == ((2, 4), "trusted", "trusted")
+    anyone = FederatedData.from_arrays(x, y, owner)
+    assert anyone.origin(anyone.filter_from) == "held-out samples of all 6 clients, whose labels may be wrong"
+    own = FederatedData.from_arrays(x, y, owner, test=(x, y), filtering=(x, y))
+    assert own.origin(own.filter_from) == own.origin(own.test_from) == "samples of the server"
+    owned = FederatedData.from_arrays(x, y, owner, test=(x, y, owner), filtering=(x, y), trusted=[5])
+    assert {*owned.test_x[:, 0]} == {5} and owned.test_from == "trusted" and owned.filter_from == "server"
+
+
+@pytest.mark.parametrize(
+    ("trusted", "reason"),
+    [
+        (["site-9"], "trusted: there is no client site-9; did you mean site-"),
+        (["Basel"], "trusted: there is no client Basel; the first ones are site-0, site-1"),
+        ([], "trusted must be a list of one or more clients"),
+        ("site-1", "trusted must be a list of one or more clients"),
+    ],
+)
+def test_trusted_clients_must_exist(trusted: Any, reason: str) -> None:
+    x, y, owner = table()
+    with pytest.raises(DataError, match=reason):
+        FederatedData.from_arrays(x, y, [f"site-{k}" for k in owner], trusted=trusted)
+
+
+def test_the_first_example_finds_the_bad_sites() -> None:
+    """24 sites, of which four have exchanged labels; the server trusts two sites."""
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        owner = np.repeat(np.arange(24), 60)
+        y = rng.integers(3, size=len(owner))
+        x = rng.normal(size=(len(owner), 8)) + np.eye(3, 8)[y] * 2
+        y = np.where(owner < 4, (y + 1) % 3, y)
+        data = FederatedData.from_arrays(x, y, [f"site-{k:02}" for k in owner], trusted=["site-05", "site-11"])
+        config = {"rounds": 15, "filter.name": "prune", "selection.k": 4, "model.hidden": [16], "training.epochs": 2}
+        result = filfl.simulate(config, data=data, say=lambda text: None)
+        hurt = set(result.clients.query("verdict == 'hurts'")["name"])
+        assert {"site-00", "site-01", "site-02", "site-03"} == hurt
+        assert result.summary["test_set"] == "30 held-out samples of 2 trusted clients (site-05, site-11)"

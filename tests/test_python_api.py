@@ -116,7 +116,7 @@ def test_descriptions_of_many_clients_with_hostile_names_fit_a_screen() -> None:
         lines = repr(described).splitlines()
         assert 3 <= len(lines) <= LINES and max(map(len, lines)) <= 120
         assert "script" not in Cells(described._repr_html_()).tags
-    assert "7,000 samples of 3,500 clients" in repr(data) and "the server's own" in repr(V)
+    assert "7,000 samples of 3,500 clients" in repr(data) and "  filtering set       4 samples of the server" in repr(V)
     assert "<script>alert(0)</script>, " in repr(data)
 
 

@@ -112,6 +112,7 @@ def run(
     summary = result.summary
     accuracy = "-" if summary["final_accuracy"] is None else f"{summary['final_accuracy']:.3f}"
     say(f"final accuracy      {accuracy} (mean of the last {LAST} tested rounds)")
+    say(f"tested on           {summary['test_set']}")
     say(f"mean |S^f|          {summary['mean_filtered']:.1f}")
     say(f"uplink              {summary['uplink_bytes'] / 1e6:.1f} MB")
     say(f"reward evaluations  {summary['evaluations']}")

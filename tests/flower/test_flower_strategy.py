@@ -126,6 +126,20 @@ def test_selections_send_queries(selection: str, tmp_path: Path) -> None:
     assert sizes == [20 + 10 * site for site in range(SITES)]
 
 
+@pytest.mark.parametrize("data", ["variable", "federated"])
+def test_only_trusted_nodes_judge(data: str, tmp_path: Path) -> None:
+    app = plain_app(new_net)
+    add_queries(app, lambda context: (new_net(), batches(context), batches(context)))
+    grid = federation(app)
+    names = sorted(node.name for node in grid.nodes.values())
+    strategy = FilFL(quiet(), k=2, h=1, trusted=names[:2], options={"filter.data": data}, out=tmp_path / "run")
+    strategy.start(grid, initial(), num_rounds=2)
+    table = read_run(tmp_path / "run").clients
+    assert table is not None
+    judges = {str(table.names[k]) for record in records(tmp_path / "run") for k in record["judges"]}
+    assert judges and judges <= set(names[:2])
+
+
 def test_a_selection_without_add_queries_raises_with_advice() -> None:
     with pytest.raises(RunError, match=r"no node can answer .*add filfl.flower.add_queries"):
         FilFL(quiet(), filter="none", selection="power-of-choice", k=2).start(federation(), initial())

@@ -1,14 +1,15 @@
 """The base classes of datasets: options with a `load`."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from filfl.config.schema import Count, Fraction, Positive, Section, Share
-from filfl.data.federated import FederatedData, Owned, Pair, floored
+from filfl.data.federated import FederatedData, Owned, Pair, client_numbers, floored
 from filfl.data.partition import PARTITIONS, Indices
 from filfl.rng import SETUP, stream
 
@@ -30,6 +31,9 @@ class Dataset(Section, ABC):
     wrong_labels: Literal["random", "permuted"] = "random"
     """The labels of the noisy clients. random: every label is drawn at random. permuted: the classes are exchanged by a
     permutation that is the same for all of them, as if these clients agreed on a wrong numbering."""
+    trusted: tuple[str, ...] = ()
+    """The names of clients whose labels you trust. Where the filtering set or the test set has samples of the clients,
+    it then has those of these clients only. Without it, bad clients judge too, and the judgement can be wrong."""
 
     @property
     def known_clients(self) -> int | None:
@@ -43,7 +47,10 @@ class Dataset(Section, ABC):
         return [f"client {data.names[empty[0]]} has no training samples ({len(empty)} of {N} have none)"]
 
     def load(self, seed: int) -> FederatedData:
-        return self.read(seed).with_wrong_labels(self.noisy, seed, self.wrong_labels)
+        data = self.read(seed)
+        if self.trusted and not data.trusted:
+            data = replace(data, trusted=tuple(client_numbers("data.trusted", self.trusted, data.names)))
+        return data.with_wrong_labels(self.noisy, seed, self.wrong_labels)
 
     def known_problem(self, data: FederatedData, model: "Model", weight_decay: float) -> "LeastSquares | None":
         """The optimisation problem of this data and model, if its optimum is known."""
@@ -60,16 +67,26 @@ class ByClient(Dataset):
 
     filtering: Share = 0.05
     """The share of each client's samples outside the test set in the server's filtering set; 0 leaves nothing to
-    filter with."""
+    filter with. With `trusted`, of each trusted client's."""
     validation: Share = 0.1
     """The share of each client's samples outside the test set that it validates on; 0 is none."""
 
     def hold_out(
-        self, x: ArrayLike, y: ArrayLike, owners: ArrayLike, test: float | Pair | Owned, seed: int
+        self,
+        x: ArrayLike,
+        y: ArrayLike,
+        owners: ArrayLike,
+        test: float | Pair | Owned,
+        seed: int,
+        names: NDArray[np.str_] | None = None,
     ) -> FederatedData:
-        """Split the samples of every client. `test` is a share as well, or a test set."""
+        """Split the samples of every client. `test` is a share as well, or a test set. `names` are the names of the
+        clients 0, 1, ..., where `owners` are numbers of them."""
+        trusted: Sequence[Any] | None = self.trusted or None
+        if trusted and names is not None:
+            trusted = client_numbers("data.trusted", trusted, names)
         shares = {"filtering": self.filtering, "validation": self.validation}
-        return FederatedData.from_arrays(x, y, owners, test=test, seed=seed, **shares)
+        return FederatedData.from_arrays(x, y, owners, trusted=trusted, test=test, seed=seed, **shares)
 
 
 @dataclass(frozen=True, kw_only=True)

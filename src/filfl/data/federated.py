@@ -2,8 +2,11 @@
 
 import hashlib
 import numbers
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,8 +20,11 @@ Array = NDArray[np.generic]
 Pair = tuple[ArrayLike, ArrayLike]
 Owned = tuple[ArrayLike, ArrayLike, ArrayLike]
 """Samples, targets, and the client of each sample."""
-METADATA = ("classes", "filter_from_clients")
+Origin = Literal["server", "trusted", "clients"]
+"""Whose samples a set has: the server's own, those of trusted clients, or those of all clients."""
+METADATA = ("classes", "filter_from", "test_from", "trusted")
 """The fields that are not arrays."""
+MOST_LISTED = 5
 
 
 @dataclass(frozen=True)
@@ -47,8 +53,12 @@ class FederatedData:
     """Whether each client was given wrong labels."""
     scale: NDArray[np.float32]
     shift: NDArray[np.float32]
-    filter_from_clients: bool = False
-    """Whether the filtering set was cut from the clients' own samples."""
+    filter_from: Origin = "server"
+    """Whose samples the filtering set has."""
+    test_from: Origin = "server"
+    """Whose samples the test set has."""
+    trusted: tuple[int, ...] = ()
+    """The clients whose samples are trusted; empty if none were named."""
 
     @property
     def num_clients(self) -> int:
@@ -62,6 +72,17 @@ class FederatedData:
     def num_train(self) -> NDArray[np.int64]:
         """The number of training samples of each client."""
         return self.train_ends - self.offsets[:-1]
+
+    def origin(self, source: Origin) -> str:
+        """Whose samples a set has, in words."""
+        if source == "server":
+            return "samples of the server"
+        if source == "clients":
+            return f"held-out samples of all {self.num_clients} clients, whose labels may be wrong"
+        listed = ", ".join(str(self.names[k]) for k in self.trusted[:MOST_LISTED])
+        more = ", ..." if len(self.trusted) > MOST_LISTED else ""
+        clients = "1 trusted client" if len(self.trusted) == 1 else f"{len(self.trusted)} trusted clients"
+        return f"held-out samples of {clients} ({listed}{more})"
 
     def facts(self) -> dict[str, str]:
         """A description in a few numbers, which takes no time for any number of samples."""
@@ -84,10 +105,10 @@ class FederatedData:
         return as_html(*self._description())
 
     def _description(self) -> tuple[str, dict[str, str]]:
-        V = "cut from the clients' samples" if self.filter_from_clients else "the server's own"
         names = {"names": first_of(self.names[:4].tolist(), self.num_clients)}
         facts = self.facts()
-        facts["filtering set"] += f", {V}"
+        facts["filtering set"] = f"{len(self.filter_y):,} {self.origin(self.filter_from)}"
+        facts["test set"] = f"{len(self.test_y):,} {self.origin(self.test_from)}"
         return f"FederatedData: {len(self.x):,} samples of {self.num_clients:,} clients", names | facts
 
     def fingerprint(self) -> str:
@@ -115,7 +136,13 @@ class FederatedData:
             raise DataError(f"{directory} has no valid number of classes (got {classes!r}); save the data again")
         arrays["x"].advise_random_access()
         arrays["y"].advise_random_access()
-        data = cls(**arrays, classes=classes, filter_from_clients=bool(metadata.get("filter_from_clients")))
+        data = cls(
+            **arrays,
+            classes=classes,
+            filter_from=metadata.get("filter_from", "server"),
+            test_from=metadata.get("test_from", "server"),
+            trusted=tuple(metadata.get("trusted", ())),
+        )
         if problem := data._inconsistency():
             raise DataError(f"{directory} has inconsistent arrays: {problem}; save the data again")
         return data
@@ -144,8 +171,9 @@ class FederatedData:
         y: ArrayLike,
         client_ids: ArrayLike,
         *,
-        test: float | Pair | Owned = 0.2,
-        filtering: float | Pair = 0.1,
+        trusted: Sequence[Any] | None = None,
+        test: float | Pair | Owned | None = None,
+        filtering: float | Pair | None = None,
         validation: float = 0.1,
         seed: int = 0,
         scale: ArrayLike = 1 / 255,
@@ -154,9 +182,14 @@ class FederatedData:
         """Federated data from your own arrays: sample `x[i]` with target `y[i]` belongs to client `client_ids[i]`.
 
         client_ids: integers or names.
-        test, filtering: arrays `(x, y)`, or shares. `test` is a share of every client's samples, `filtering` and
-            `validation` are shares of the remaining ones. Counts are rounded down; what is left are training samples.
-            `test` can also be `(x, y, client_ids)`, with the client of each test sample.
+        filtering: the server's filtering set, arrays `(x, y)` that you trust.
+        trusted: or some of the clients, whose labels you trust: the filtering set and the test set are held out from
+            the samples of these clients only. Without both, they are held out from every client, bad ones included,
+            and the judgement of the clients can be wrong.
+        test: arrays `(x, y)`, or `(x, y, client_ids)` with the client of each test sample.
+        test, filtering, validation: or shares. `test` is a share of a client's samples, `filtering` and `validation`
+            are shares of the remaining ones. Counts are rounded down; what is left are training samples. By default,
+            test is 0.2 and filtering 0.1 of every client's samples; of those of trusted clients, 0.25 and 0.5.
         y: integer targets are classes 0, 1, ...; floating-point targets are numbers.
         scale, shift: uint8 inputs become `x * scale + shift` in the batch.
         """
@@ -166,6 +199,11 @@ class FederatedData:
         if len(x) == 0:
             raise DataError("there are no samples")
         names, owners = np.unique(owners, return_inverse=True)
+        holders = np.full(len(names), trusted is None)
+        if trusted is not None:
+            holders[client_numbers("trusted", trusted, names)] = True
+        test = test if test is not None else 0.2 if trusted is None else 0.25
+        filtering = filtering if filtering is not None else 0.1 if trusted is None else 0.5
         shares = {
             "test": 0.0 if isinstance(test, tuple | list) else test,
             "filtering": 0.0 if isinstance(filtering, tuple | list) else filtering,
@@ -185,8 +223,9 @@ class FederatedData:
             mine = slice(starts[k], starts[k + 1])
             shuffled[mine] = stream(seed, SETUP, "split", k).permutation(shuffled[mine])
         # The samples of each client are split into test | filtering | validation | train.
-        tested = _floored_each(shares["test"], counts)
-        filtered, validated = (_floored_each(shares[key], counts - tested) for key in ("filtering", "validation"))
+        tested = _floored_each(shares["test"], counts) * holders
+        filtered = _floored_each(shares["filtering"], counts - tested) * holders
+        validated = _floored_each(shares["validation"], counts - tested)
         cuts = np.stack([tested, tested + filtered, tested + filtered + validated])
         owners = np.repeat(np.arange(len(names)), counts)
         kind = (np.arange(len(owners)) - starts[owners] >= cuts[:, owners]).sum(axis=0)
@@ -200,11 +239,15 @@ class FederatedData:
         if isinstance(test, tuple | list):
             test_x, test_y = samples_like("test", test[:2] if len(test) == 3 else test, x, y)
             test_clients = _indices(names, test[2], len(test_y)) if len(test) == 3 else np.full(len(test_y), -1)
+            if trusted is not None and len(test) == 3:
+                judged = np.isin(test_clients, np.flatnonzero(holders))
+                test_x, test_y, test_clients = test_x[judged], test_y[judged], test_clients[judged]
         if isinstance(filtering, tuple | list):
             filter_x, filter_y = samples_like("filtering", filtering, x, y)
         if len(test_x) == 0:
             raise DataError("the test set is empty; raise the share `test`, or set test to arrays (x, y)")
         all_targets = np.concatenate([y, test_y, filter_y])
+        held_out: Origin = "clients" if trusted is None else "trusted"
         return cls(
             x=np.ascontiguousarray(x[order]),
             y=np.ascontiguousarray(y[order]),
@@ -220,17 +263,23 @@ class FederatedData:
             noisy=np.zeros(len(names), dtype=bool),
             scale=np.asarray(scale, dtype=np.float32),
             shift=np.asarray(shift, dtype=np.float32),
-            filter_from_clients=shares["filtering"] > 0,
+            filter_from=held_out if shares["filtering"] > 0 else "server",
+            test_from=held_out if (test_clients >= 0).any() else "server",
+            trusted=() if trusted is None else tuple(np.flatnonzero(holders).tolist()),
         )
 
     def with_wrong_labels(self, share: float, seed: int, kind: str = "random") -> "FederatedData":
-        """A copy in which a share of the clients have random or permuted labels, in training and in validation."""
+        """A copy in which a share of the clients have random or permuted labels, in training and in validation.
+
+        The labels of the test set and of the filtering set stay as they are, and so do those of trusted clients.
+        """
         count = round(share * self.num_clients)
         if count == 0:
             return self
         if self.classes == 0:
             raise DataError("data.noisy needs class labels, but the targets of this dataset are numbers; set it to 0")
-        chosen = stream(seed, SETUP, "noisy").permutation(self.num_clients)[:count]
+        drawn = stream(seed, SETUP, "noisy").permutation(self.num_clients)
+        chosen = drawn[~np.isin(drawn, self.trusted)][:count]
         y, noisy = np.array(self.y), np.array(self.noisy)
         permutation = _derangement(self.classes, stream(seed, SETUP, "permuted-labels"))
         for k in chosen:
@@ -248,6 +297,19 @@ class FederatedData:
             return self
         chosen = np.sort(stream(seed, SETUP, "filtering-set").permutation(len(self.filter_y))[:size])
         return replace(self, filter_x=self.filter_x[chosen], filter_y=self.filter_y[chosen])
+
+
+def client_numbers(key: str, wanted: Sequence[Any], names: Array) -> list[int]:
+    """The numbers of clients from their names. `key` is for the errors."""
+    known = {str(name): k for k, name in enumerate(names)}
+    if isinstance(wanted, str) or not len(wanted):
+        raise DataError(f"{key} must be a list of one or more clients (got {wanted!r})")
+    for name in map(str, wanted):
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"the first ones are {', '.join([*known][:MOST_LISTED])}"
+            raise DataError(f"{key}: there is no client {name}; {hint}")
+    return sorted({known[str(name)] for name in wanted})
 
 
 def _indices(names: Array, client_ids: ArrayLike, count: int) -> NDArray[np.int64]:

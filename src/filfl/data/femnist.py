@@ -60,10 +60,11 @@ class Femnist(ByClient):
         only_tested = len(np.setdiff1d(writers[is_test], trained))
         warn_count(source.name, "writers with test images but no training images, left out", only_tested)
         train &= np.isin(writers, chosen)
-        test = (images[tested], labels[tested], writers[tested])
-        own = (images[train], labels[train], writers[train])
+        clients, names = np.searchsorted(chosen, writers), names[chosen]
+        test = (images[tested], labels[tested], clients[tested])
+        own = (images[train], labels[train], clients[train])
         del raw, images  # as large as the arrays made from them
-        return replace(self.hold_out(*own, test, seed), classes=self.classes, names=names[chosen])
+        return replace(self.hold_out(*own, test, seed, names), classes=self.classes, names=names)
 
     def _checked(
         self, raw: Arrays, source: Path

@@ -22,4 +22,4 @@ def with_filter_file(data: FederatedData, path: str) -> FederatedData:
     x, y = samples_like(f"filter.path: {source}:", samples, data.x, data.y)
     if data.classes and y.size and y.max() >= data.classes:
         raise DataError(f"filter.path: labels of {source} must be between 0 and {data.classes - 1} (got {y.max()})")
-    return replace(data, filter_x=x, filter_y=y, filter_from_clients=False)
+    return replace(data, filter_x=x, filter_y=y, filter_from="server")

@@ -13,6 +13,9 @@ from filfl.data.federated import FederatedData, as_inputs
 from filfl.errors import DataError
 from filfl.evaluation import Samples
 
+INPUTS = "inputs"
+"""The key of the model's inputs in summary.json."""
+
 
 @dataclass(frozen=True)
 class Inputs:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from filfl.config.schema import Count, Share
 from filfl.data.base import Dataset
-from filfl.data.federated import FederatedData, floored
+from filfl.data.federated import FederatedData, client_numbers, floored
 from filfl.data.leaf import LeafUser, leaf_files, read_leaf
 from filfl.data.sources import Arrays, cached, draw_clients, find_source, not_in_test, warn_count
 from filfl.errors import DataError
@@ -101,10 +101,12 @@ class Shakespeare(Dataset):
         test, test_owners = _joined([role.test for role in kept])
         own = not_in_test(train[:, :WINDOW], test[:, :WINDOW], source.name)
         own_samples, tested = (*_pair(train[own]), owners[own]), (*_pair(test), test_owners)
+        names = np.array([role.name for role in kept])
+        trusted = client_numbers("data.trusted", self.trusted, names) if self.trusted else None
         data = FederatedData.from_arrays(
-            *own_samples, test=tested, filtering=server, validation=self.validation, seed=seed
+            *own_samples, trusted=trusted, test=tested, filtering=server, validation=self.validation, seed=seed
         )
-        return replace(data, classes=len(ALPHABET), names=np.array([kept[k].name for k in np.unique(owners[own])]))
+        return replace(data, classes=len(ALPHABET), names=names[np.unique(owners[own])])
 
     def _roles(self, source: Path) -> list[Role]:
         """The roles of a LEAF folder, of which some may have test windows only, or of a file of speeches."""

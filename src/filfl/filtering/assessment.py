@@ -63,7 +63,7 @@ def client_values(method: str, reward: OnSamples, evidence: Evidence, seed: int,
     clients = reward.clients
     if len(clients) < 2:
         return Assessment(evidence)
-    found = METHODS[method](clients, reward.on_present_classes(), stream(seed, t, "values"))
+    found = METHODS[method](clients, reward.on_present_classes().capped(), stream(seed, t, "values"))
     errors = [math.hypot(*both) for both in zip(found.stderr.tolist(), found.sampling_stderr.tolist(), strict=True)]
     measured = list(zip(clients, found.value.tolist(), errors, strict=True))
     after = evidence.adding(measured)

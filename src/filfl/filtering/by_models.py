@@ -18,9 +18,12 @@ from filfl.filtering.base import Filter, Filtering, expect
 from filfl.filtering.exhaustive import opt
 from filfl.filtering.filtering_set import FilteringSet
 from filfl.filtering.judges import Judge
+from filfl.filtering.keep_all import KeepAll
 from filfl.filtering.rewards import CountedReward, EnsembleReward, OnSamples
 from filfl.rng import stream
 from filfl.weights import Weights
+
+NOBODY_JUDGED = "no trusted client was available to judge; all clients were kept"
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,8 @@ class ByModels:
             R = judgement.reward(weights, state.w, self.empty_is_global)  # Eq. (3)
             surrogate = self.surrogate(weights, state.w) if self.ensemble is not None and clients else None
             maximised = prepared(surrogate or R, selector.K, state.filter_memory)
-            filtering, sets = run_filter(self.filter, clients, maximised, self.seed, t)
+            filter = self.filter if judgement.possible else KeepAll()
+            filtering, sets = run_filter(filter, clients, maximised, self.seed, t)
             kept = sets[0]
             S_f = best_verified(sets, clients, R, self.verify) if self.verify else kept
         evaluations = R.evaluations + (surrogate.evaluations if surrogate else 0)
@@ -66,9 +70,9 @@ class ByModels:
         if self.assess and clients:
             with clock("assess"):
                 outputs = surrogate or (ensemble_reward(self.values_on, weights, state.w) if self.values_on else None)
-                assessment = self.assess(t, self.filter, clients, kept, maximised, outputs, state.evidence)
+                assessment = self.assess(t, filter, clients, kept, maximised, outputs, state.evidence)
         optimum = None
-        if self.optimum and clients:
+        if self.optimum and clients and judgement.possible:
             with clock("optimum"):
                 optimum = R(checked_sets(opt(clients, R), clients)[0])
         A_t = selector(sorted(S_f) or sorted(w), exchange, latest)  # line 17 of Algorithm 2
@@ -82,11 +86,11 @@ class ByModels:
                 past=Past(previous=S_t, seen=S_t, filtered_at=t),
                 latest=latest,
                 recipients=state.recipients,
-                notes=[*verified, *empty_note(clients, S_f)],
+                notes=[*verified, *empty_note(clients, S_f), *([] if judgement.possible else [NOBODY_JUDGED])],
                 did_filter=True,
                 considered=considered,
                 filtered_clients=clients,
-                rewards=rewards_of(R, clients, S_f, A_t, only_known=bool(judgement.clients)),
+                rewards=rewards_of(R, clients, S_f, A_t, bool(judgement.clients) or not judgement.possible),
                 surrogates=rewards_of(surrogate, clients, S_f, A_t) if surrogate else Rewards(),
                 optimum=optimum,
                 evaluations=evaluations,

@@ -22,10 +22,11 @@ class Fitness:
     at_start: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, V: FilteringSet, from_clients: bool) -> "Fitness":
-        """`from_clients`: whether V was cut from the clients' own samples."""
-        found = [*missing_classes(V), *([FROM_CLIENTS] if from_clients else [])]
-        return cls(len(V), tuple(PREFIX + text for text in found))
+    def of(cls, V: FilteringSet | None, from_clients: bool) -> "Fitness":
+        """`from_clients`: whether V has samples of clients that are not known to be trusted. V is None where it is on
+        the clients."""
+        found = [*(missing_classes(V) if V else []), *([FROM_CLIENTS] if from_clients else [])]
+        return cls(len(V) if V else 0, tuple(PREFIX + text for text in found))
 
     def __call__(self, evidence: Evidence) -> tuple[Evidence, list[str]]:
         """The warnings after a filtering that this run was not given before."""
@@ -36,8 +37,9 @@ class Fitness:
 
 
 FROM_CLIENTS = (
-    "its samples were taken from the clients, so those of bad clients are among them; give samples that you trust "
-    '(in Python filtering=(x, y), in a config filter.data = "file")'
+    "it has samples of all clients, so those of bad clients are among them, and the judgement can be wrong; name "
+    "clients that you trust (data.trusted, in Python trusted=[...]), or give samples that you trust (filter.data = "
+    '"file", in Python filtering=(x, y))'
 )
 
 

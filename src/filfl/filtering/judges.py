@@ -5,10 +5,11 @@ that their bytes are counted.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 from torch import Tensor
 
 from filfl.availability.base import Ids
@@ -36,14 +37,29 @@ class OnServer:
         return self.V.judgement(exchange.w_t)
 
 
+Trusted = Callable[[], Collection[int]]
+"""The clients whose data is trusted. It is asked at every filtering: a federation does not know all of them before."""
+NO_JUDGE = Judgement(lambda vector: math.nan, possible=False)
+
+
+def _judges(S_t: Ids, trusted: Trusted | None) -> Ids:
+    """The available clients that may judge: all, or the trusted ones."""
+    return S_t if trusted is None else S_t[np.isin(S_t, list(trusted()))]
+
+
 @dataclass(frozen=True)
 class Variable:
     """The loss on the validation data of one random available client, a different one at each filtering."""
 
     seed: int
+    trusted: Trusted | None = None
+    """Only these clients judge; None is all."""
 
     def __call__(self, S_t: Ids, exchange: Exchange) -> Judgement:
-        k = int(stream(self.seed, exchange.t, "judge").choice(S_t))
+        judges = _judges(S_t, self.trusted)
+        if not len(judges):
+            return NO_JUDGE
+        k = int(stream(self.seed, exchange.t, "judge").choice(judges))
 
         def loss(vector: Tensor) -> float:
             weights = Weights(vector, exchange.w_t.integers)
@@ -57,10 +73,15 @@ class Federated:
     """Eq. (2): the loss on every available client's training data, weighted by its share p_k of the examples."""
 
     seed: int
+    trusted: Trusted | None = None
+    """Only these clients judge; None is all."""
 
     def __call__(self, S_t: Ids, exchange: Exchange) -> Judgement:
-        judges = S_t.tolist()
-        sizes = dict(zip(judges, exchange.num_examples(S_t).tolist(), strict=True))
+        available = _judges(S_t, self.trusted)
+        if not len(available):
+            return NO_JUDGE
+        judges = available.tolist()
+        sizes = dict(zip(judges, exchange.num_examples(available).tolist(), strict=True))
 
         def loss(vector: Tensor) -> float:
             losses = exchange.query(LossQuery("train"), judges, Weights(vector, exchange.w_t.integers))
@@ -70,4 +91,4 @@ class Federated:
         return Judgement(loss, judges)
 
 
-JUDGES: dict[str, Callable[[int], Judge]] = {"variable": Variable, "federated": Federated}
+JUDGES: dict[str, Callable[[int, Trusted | None], Judge]] = {"variable": Variable, "federated": Federated}

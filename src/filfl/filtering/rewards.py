@@ -80,6 +80,13 @@ class OnSamples(ABC):
         """
         return self
 
+    def capped(self) -> "OnSamples":
+        """The same reward, where no sample has a larger loss than guessing gives it, if its loss is cross-entropy.
+
+        The loss of a confident mistake has no bound, so that a few of them would hide what all other samples say.
+        """
+        return self
+
     @abstractmethod
     def __call__(self, subset: frozenset[int], /) -> float: ...
 
@@ -123,6 +130,8 @@ class Judgement:
     """Candidate weights -> their loss."""
     clients: list[int] = field(default_factory=list)
     """The clients on whose data the loss is measured; empty where the server has its own."""
+    possible: bool = True
+    """Whether there is any data to judge by: trusted clients may be absent."""
     at_once: int = 1
     """How many candidates can be evaluated at a time, by `each`."""
     each: ParallelMap = map
@@ -273,6 +282,7 @@ class EnsembleReward(OnSamples):
         self._outputs = {k: z for k, z in outputs.items() if k not in self._broken}
         self.clients, self.num_samples = list(self._outputs), len(targets)
         self._targets, self._loss, self._empty, self._own = targets, loss, empty, own
+        self._cap = math.inf
         shape = next((z.shape for z in outputs.values()), ())
         self._R = AverageReward(
             {k: z.flatten() for k, z in self._outputs.items()},
@@ -299,14 +309,14 @@ class EnsembleReward(OnSamples):
             averaged = (part @ z.flatten(1)).view(len(part) * m, *z.shape[2:])
             targets = self._targets.repeat(len(part), *[1] * (self._targets.ndim - 1))
             losses.append(sample_losses(self._loss, averaged, targets).view(len(part), m))
-        return torch.cat(losses).double().cpu().numpy()
+        return torch.cat(losses).double().clamp(max=self._cap).cpu().numpy()
 
     def global_losses(self) -> Floats:
         from filfl.evaluation import sample_losses
 
         if self._own is None:
             raise PluginError("the outputs of the global model are not known to this reward")
-        return sample_losses(self._loss, self._own(), self._targets).double().cpu().numpy()
+        return sample_losses(self._loss, self._own(), self._targets).double().clamp(max=self._cap).cpu().numpy()
 
     def on(self, rows: Ints) -> "EnsembleReward":
         import torch
@@ -317,17 +327,28 @@ class EnsembleReward(OnSamples):
     def on_present_classes(self) -> "EnsembleReward":
         import torch
 
-        from filfl.evaluation import cross_entropy
-
-        z = next(iter(self._outputs.values()), None)
-        if z is None or z.ndim != 2 or self._targets.ndim != 1 or self._loss is not cross_entropy:
-            return self
         present, targets = torch.unique(self._targets, return_inverse=True)
-        if len(present) == z.shape[1]:
+        if not self._classes or len(present) == self._classes:
             return self
         part = self._part(lambda z: z[:, present], targets)
         part.memory = self.memory
         return part
+
+    def capped(self) -> "EnsembleReward":
+        if not self._classes:
+            return self
+        part = self._part(lambda z: z, self._targets)
+        part.memory, part._cap = self.memory, math.log(self._classes)
+        return part
+
+    @property
+    def _classes(self) -> int:
+        """The number of classes; 0 where the loss is not the cross-entropy of class labels."""
+        from filfl.evaluation import cross_entropy
+
+        z = next(iter(self._outputs.values()), None)
+        are_labels = self._targets.ndim == 1 and self._loss is cross_entropy
+        return z.shape[1] if z is not None and z.ndim == 2 and are_labels else 0
 
     def _part(self, of: "Callable[[Tensor], Tensor]", targets: "Tensor") -> "EnsembleReward":
         """The same reward on a part of the outputs."""

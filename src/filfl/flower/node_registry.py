@@ -59,6 +59,10 @@ class NodeRegistry:
         self._put(Node(node_id, client, name, num_examples))
         return True
 
+    def named(self, names: Sequence[str]) -> list[int]:
+        """The clients with these names."""
+        return [client for client, node in self.by_client.items() if node.name in names]
+
     def save(self) -> None:
         if self._path:
             rows = [asdict(node) for _, node in sorted(self.by_client.items())]

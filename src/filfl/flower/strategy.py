@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -48,9 +48,11 @@ class FilFL(Strategy):
     filter, selection: names as in a filfl config, or your own functions or plug-ins.
     k: the number of nodes that train per round. h: filter at least every h rounds.
     evaluate: arrays -> their loss on the server's filtering set, or a `FilteringSet`, which is faster.
+    trusted: the names of nodes whose data is trusted, as in clients.csv. With {"filter.data": "federated"} or
+        "variable", where nodes judge, only these judge. Without it, bad nodes judge too.
     seed: of every decision of the server.
     options: further keys of a filfl config, such as {"selection.d": 10, "filter.cap": 20, "filter.when": "figure-2"}.
-    config: a whole filfl config instead of the six arguments before. Its sections on data, model and training do not
+    config: a whole filfl config instead of the seven arguments before. Its sections on data, model and training do not
         apply here; they are stored with the run.
     out: a directory for the run store. An interrupted run in it is resumed.
     min_nodes, wait: raise an error if fewer nodes are connected after `wait` seconds (default: k).
@@ -69,6 +71,7 @@ class FilFL(Strategy):
         h: int = 5,
         evaluate: Evaluate | FilteringSet | None = None,
         seed: int = 0,
+        trusted: Sequence[str] = (),
         options: Mapping[str, Any] | None = None,
         *,
         config: Config | None = None,
@@ -83,6 +86,7 @@ class FilFL(Strategy):
         self._wrapped = WrappedStrategy(strategy)
         if config is None:
             keys = {"filter.period": h, "selection.k": k, "seed": seed, "data.name": "arrays", "model.name": "own"}
+            keys |= {"data.trusted": list(trusted)} if trusted else {}
             keys |= {"filter.name": filter} if isinstance(filter, str) else {}
             keys |= {"selection.name": selection} if isinstance(selection, str) else {}
             config = Config.read({**keys, **(options or {})}).with_own(
@@ -162,7 +166,8 @@ class FilFL(Strategy):
             if V is not None:
                 stack.enter_context(one_thread())  # an evaluation uses one thread, so that its bits are always the same
             judge = ByFunction(self._evaluate, layout) if V is None and self._evaluate else None
-            server = make_server(config, clients, layout, V, judge=judge)
+            trusted = partial(registry.named, config.data.trusted) if config.data.trusted else None
+            server = make_server(config, clients, layout, V, judge=judge, trusted=trusted)
             for warning in server.warnings:
                 log(WARNING, warning)
             if not (store and store.resumed):

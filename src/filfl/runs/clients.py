@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from scipy.stats import false_discovery_control, norm
 
 from filfl.core.evidence import auc
 from filfl.runs.client_table import ClientTable
 
 Z = 1.96
 """The 95 % interval is the value plus and minus this many standard errors."""
+LEVEL = 0.05
+"""The share of wrong verdicts among those that say that a client hurts or helps."""
 Verdict = Literal["hurts", "cannot tell", "helps", "not measured"]
 
 
@@ -57,16 +60,17 @@ def client_rows(records: Sequence[Mapping[str, Any]], table: ClientTable | None)
         latest |= {value["client"]: value for value in record["values"]}
     faults_known = table is not None and bool(table.noisy.any())
     rows = []
-    for k in sorted(set().union(*counts.values())):
+    clients = sorted(set().union(*counts.values()))
+    measured = [(latest.get(k, {}).get("mean"), latest.get(k, {}).get("mean_stderr")) for k in clients]
+    for k, (value, stderr), verdict in zip(clients, measured, verdicts(measured), strict=True):
         known = table is not None and k < len(table)
-        value, stderr = latest.get(k, {}).get("mean"), latest.get(k, {}).get("mean_stderr")
         rows.append(
             ClientRow(
                 id=k,
                 name=str(table.names[k]) if table is not None and known else str(k),
                 value=value,
                 stderr=stderr,
-                verdict=verdict(value, stderr),
+                verdict=verdict,
                 **{part: count[k] for part, count in counts.items()},
                 examples=int(table.num_train[k]) if table is not None and known else None,
                 fault=str(table.fault[k]) if table is not None and known and faults_known else None,
@@ -75,11 +79,23 @@ def client_rows(records: Sequence[Mapping[str, Any]], table: ClientTable | None)
     return sorted(rows, key=lambda row: math.inf if row.value is None else row.value)
 
 
-def verdict(value: float | None, stderr: float | None) -> Verdict:
-    """Whether the 95 % interval of a value is below 0, contains it, or is above."""
-    if value is None or stderr is None:
-        return "not measured"
-    return "hurts" if value + Z * stderr < 0 else "helps" if value - Z * stderr > 0 else "cannot tell"
+def verdicts(measured: Sequence[tuple[float | None, float | None]]) -> list[Verdict]:
+    """Whether each client hurts or helps, from its value and standard error.
+
+    Among 100 healthy clients, five have a 95 % interval that excludes 0. So the tests are corrected for their number:
+    of the clients that are said to hurt or to help, at most 5 % are expected to do neither (Benjamini and Hochberg).
+    """
+    z = [value / stderr for value, stderr in measured if value is not None and stderr]
+    sure = iter(false_discovery_control(2 * norm.sf(np.abs(z))) < LEVEL if z else [])
+
+    def verdict(value: float | None, stderr: float | None) -> Verdict:
+        if value is None or not stderr:
+            return "not measured"
+        if not next(sure):
+            return "cannot tell"
+        return "hurts" if value < 0 else "helps"
+
+    return [verdict(*each) for each in measured]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from filfl.filtering.by_logits import ByLogits
 from filfl.filtering.by_models import ByModels
 from filfl.filtering.filtering_set import FilteringSet
 from filfl.filtering.fitness import Fitness
-from filfl.filtering.judges import JUDGES, Judge, OnServer
+from filfl.filtering.judges import JUDGES, Judge, OnServer, Trusted
 from filfl.filtering.schedule import Periodic
 from filfl.logits.encoding import Encoding
 from filfl.weights import Layout
@@ -24,19 +24,24 @@ def make_server(
     judge: Judge | None = None,
     problem: Problem | None = None,
     V_from_clients: bool = False,
+    trusted: Trusted | None = None,
     faulty: frozenset[int] = frozenset(),
 ) -> Server:
     """V: the server's filtering set. judge: how sets are judged where the server has a function instead of V.
-    V_from_clients: whether V was cut from the clients' own samples. faulty: the clients that are known to be faulty."""
-    filters_on_V = V is not None and config.filter.method is not None and not config.filter.judged_by_clients
-    fitness = Fitness.of(V, V_from_clients) if V is not None and filters_on_V else None
+    V_from_clients: whether V has samples of all clients. trusted: the clients that are known to be trusted, if any;
+    faulty: those that are known to be faulty."""
+    fitness = None
+    if config.filter.method is not None and config.filter.judged_by_clients:
+        fitness = Fitness.of(None, from_clients=trusted is None)
+    elif config.filter.method is not None and V is not None:
+        fitness = Fitness.of(V, V_from_clients)
     return Server(
         seed=config.seed,
         clients=clients,
         layout=layout,
         availability=config.availability,
         schedule=Periodic(config.filter.when, config.filter.period),
-        filter_round=make_filter_round(config, V, judge, fitness),
+        filter_round=make_filter_round(config, V, judge, fitness, trusted),
         cap=config.filter.cap,
         selector=Selector(config.seed, config.selection),
         aggregation=config.aggregation,
@@ -47,7 +52,7 @@ def make_server(
 
 
 def make_filter_round(
-    config: Config, V: FilteringSet | None, judge: Judge | None, fitness: Fitness | None
+    config: Config, V: FilteringSet | None, judge: Judge | None, fitness: Fitness | None, trusted: Trusted | None
 ) -> FilterRound | None:
     """The filter round of a config; None where nothing is filtered."""
     options = config.filter
@@ -60,7 +65,7 @@ def make_filter_round(
         encoding = Encoding(options.precision, options.top)
         return ByLogits(config.seed, options.method, V, encoding, options.part, empty_is_global, assess)
     if options.data in JUDGES:
-        judge = JUDGES[options.data](config.seed)
+        judge = JUDGES[options.data](config.seed, trusted)
     elif V is not None:
         judge = OnServer(V)
     assert judge is not None

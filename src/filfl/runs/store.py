@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import filelock
@@ -31,7 +32,6 @@ import filfl
 from filfl.config.config import Config, dotted_keys, identity_of
 from filfl.config.schema import show
 from filfl.core.server import State
-from filfl.data.inputs import Inputs
 from filfl.errors import RunError
 from filfl.runs import checkpoint
 from filfl.runs.client_table import ClientTable
@@ -73,22 +73,19 @@ class RunStore:
         for old in checkpoint.rounds_saved(self.checkpoints)[self.config.checkpoint.keep :]:
             checkpoint.path_of(self.checkpoints, old).unlink(missing_ok=True)
 
-    def finish(self, weights: Mapping[str, Tensor], inputs: Inputs | None = None) -> dict[str, Any]:
-        """Write the final weights and then the summary, which marks the run as finished.
-
-        inputs: the form of the model's inputs, if it is known.
-        """
+    def finish(self, weights: Mapping[str, Tensor], facts: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+        """Write the final weights and then the summary, which marks the run as finished. `facts` are added to it."""
         model = safetensors.torch.save({name: value.detach().cpu().clone() for name, value in weights.items()})
         write_atomic(self.directory / MODEL, model)
         summary = {
             "name": self.config.name,
             "seed": self.config.seed,
             **summarize(self.records),
+            **facts,
             "seconds": round(sum(sum(t.values()) for t in read_times(self.directory / TIMES).values()), 3),
             "run": self.fingerprint,
             "records_sha256": sha256((self.directory / RECORDS).read_bytes()),
             "model_sha256": sha256(model),
-            "inputs": inputs.table() if inputs else None,
             "versions": {
                 "filfl": filfl.__version__,
                 "torch": torch.__version__,

@@ -31,6 +31,9 @@ from filfl.simulation.wrappers.logit_cache import LogitCache
 from filfl.system import num_cores, pick_device
 from filfl.weights import FlatModel, Weights
 
+CLIENT_DATA = {"variable": "validation", "federated": "training"}
+"""Which samples of the clients are the filtering set."""
+
 
 @dataclass(frozen=True)
 class Parts:
@@ -55,6 +58,17 @@ class Parts:
         if self.problem:
             scores["distance"] = self.problem.distance(w.vector.cpu())
         return {"test_accuracy": scores.get("accuracy"), "test_loss": test_loss, "metrics": scores}
+
+    def sets(self) -> dict[str, str]:
+        """Whose samples the model is tested and filtered with, for the summary."""
+        data, options = self.data, self.config.filter
+        sets = {"test_set": f"{len(self.test_set):,} {data.origin(data.test_from)}"}
+        if options.method and not options.judged_by_clients:
+            sets["filtering_set"] = f"{len(self.V):,} {data.origin(data.filter_from)}"
+        elif options.method:
+            whose = data.origin("trusted" if data.trusted else "clients").removeprefix("held-out ")
+            sets["filtering_set"] = f"{CLIENT_DATA[options.data]} {whose}"
+        return sets
 
     def client_table(self) -> ClientTable:
         """Names, sizes and faults of the clients."""
@@ -115,7 +129,8 @@ def open_server(parts: Parts, say: Callable[[str], None]) -> Iterator[Server]:
             net.layout,
             V,
             problem=parts.problem,
-            V_from_clients=parts.data.filter_from_clients,
+            V_from_clients=parts.data.filter_from == "clients",
+            trusted=(lambda: parts.data.trusted) if parts.data.trusted else None,
             faulty=faulty,
         )
         if isinstance(server.filter_round, ByLogits) and (warning := logits_cost_more(parts, server.filter_round)):

@@ -157,6 +157,8 @@ class Result:
         if metrics:
             shown = [f"{name} {value:.3g}" for name, value in metrics.items()]
             facts["metrics"] = first_of(shown, len(shown), MOST_METRICS)
+        if "test_set" in summary:
+            facts["tested on"] = summary["test_set"]
         available = self.records[-1]["num_available"] if self.records else 0
         facts["kept"] = f"{summary['mean_filtered'] or 0:.1f} of {available} clients, mean over the rounds"
         facts["upload"] = f"{summary['uplink_bytes'] / 1e6:.1f} MB"

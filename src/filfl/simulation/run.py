@@ -12,7 +12,7 @@ from filfl.config.config import Config
 from filfl.core.evidence import PREFIX
 from filfl.core.server import State
 from filfl.data import Dataset, FederatedData
-from filfl.data.inputs import Inputs
+from filfl.data.inputs import INPUTS, Inputs
 from filfl.errors import ConfigError
 from filfl.evaluation import Loss, Metric
 from filfl.filtering import Filter, FilterFunction
@@ -97,8 +97,9 @@ def _run(
                 server, parts.start, config.rounds, parts.test, config.evaluate.every, watchers, store
             )
         final = Trained(parts.net.module, Inputs.of(parts.data))
-        weights = parts.net.layout.unflatten(state.w)
-        summary = store.finish(weights, final.inputs) if store else summarize(records)
+        sets, weights = parts.sets(), parts.net.layout.unflatten(state.w)
+        inputs = {INPUTS: final.inputs.table()}
+        summary = store.finish(weights, sets | inputs) if store else {**summarize(records), **sets}
     parts.net.load(state.w)
     return Result(config, records, summary, final, directory, parts.client_table())
 

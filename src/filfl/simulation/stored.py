@@ -12,7 +12,7 @@ from torch import nn
 
 from filfl.config.config import Config
 from filfl.config.schema import objects_of
-from filfl.data.inputs import Inputs
+from filfl.data.inputs import INPUTS, Inputs
 from filfl.errors import ConfigError, PluginError, RunError
 from filfl.models import Model
 from filfl.runs.files import sha256
@@ -49,7 +49,7 @@ def stored_result(run: Run, config: Config) -> Result:
         if not path.is_file() or sha256(path.read_bytes()) != run.summary.get(key):
             raise RunError(f"{path} is missing or damaged; run again with --resume to repair it")
     summary = {**summarize(run.records), **run.summary}
-    final = StoredModel(run.directory, config, summary.get("inputs"))
+    final = StoredModel(run.directory, config, summary.get(INPUTS))
     return Result(config, run.records, summary, final, run.directory, run.clients)
 
 

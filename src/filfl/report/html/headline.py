@@ -58,10 +58,16 @@ def headline(section: Section, statistics: Sequence[ArmStatistics], target: floa
         progress = f"So far, with {done} of {count(total, 'run')} finished: "
     return {
         "sentence": progress + " ".join(filter(None, sentences)),
-        "more": _other_groups(winner, arms),
+        "more": [*_other_groups(winner, arms), *_tested_on(section)],
         "tiles": tiles,
         "run": {"arm": valued[0], "seed": valued[1].seed} if valued else None,
     }
+
+
+def _tested_on(section: Section) -> list[str]:
+    """On whose samples the results were measured, by the summaries of finished runs."""
+    found = {str(run.summary["test_set"]): None for run in section.started if run.summary and "test_set" in run.summary}
+    return [f"Tested on {' or '.join(found)}."] if found else []
 
 
 def filtering_set_warnings(section: Section) -> list[str]:

@@ -192,7 +192,7 @@ function drawValueTable(section, run, rows) {
     { label: "client", text: true },
     { label: "value", hint: `Running estimate at the end: ${data.meaning}`, up: true },
     { label: "± 95\u00a0%", hint: "Half the width of the 95 % interval" },
-    { label: "verdict", hint: "Whether the interval is below 0, contains it, or is above", text: true },
+    { label: "verdict", hint: "Whether the value differs from 0, corrected for the number of clients", text: true },
     { label: "kept", hint: "Number of filterings that kept it, of those that considered it" },
     { label: "selected", hint: "Number of rounds in which it was selected" },
     { label: "samples", hint: "Number of training samples" },
