@@ -8,7 +8,7 @@ import filfl
 SOURCE = Path(filfl.__file__).parent
 
 ORDER = [
-    {"errors", "rng", "system", "weights", "evaluation", "config.schema"},  # foundations
+    {"errors", "rng", "system", "weights", "evaluation", "display", "config.schema"},  # foundations
     {"availability", "algorithms", "attacks", "aggregation", "selection", "data", "models"},  # plug-ins
     {"logits"},
     {"core"},

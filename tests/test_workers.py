@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from filfl.comparison.pool import PlannedRun, RunProgress, run_all
+from filfl.comparison.pool import Given, PlannedRun, RunProgress, run_all
 from filfl.config.experiment import Experiment
 from filfl.errors import ConfigError, RunError
 from filfl.runs import Callback, RunStart
@@ -49,7 +49,7 @@ class InRound:
 
 def planned(tmp_path: Path, small: dict[str, Any], seed: int, *trackers: InRound) -> PlannedRun:
     config = Experiment({}).config({**small, "seed": seed})
-    return PlannedRun(config, tmp_path / f"seed-{seed}", f"run {seed}", trackers)
+    return PlannedRun(config, tmp_path / f"seed-{seed}", f"run {seed}", Given(callbacks=trackers))
 
 
 def finished(seen: list[RunProgress]) -> set[str]:

@@ -4,23 +4,28 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from filfl.commands.compare import compare
     from filfl.config.config import Config
     from filfl.data import FederatedData
     from filfl.errors import FilflError
     from filfl.filtering import Filtering, dgf, keep_all, local_search, opt, rgf
+    from filfl.report.comparison import Comparison
     from filfl.rng import stream
-    from filfl.simulation import Result, simulate
+    from filfl.simulation import Result, load, simulate
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Comparison": "filfl.report.comparison",
     "Config": "filfl.config.config",
     "FederatedData": "filfl.data",
     "FilflError": "filfl.errors",
     "Filtering": "filfl.filtering",
     "Result": "filfl.simulation",
+    "compare": "filfl.commands.compare",
     "dgf": "filfl.filtering",
     "keep_all": "filfl.filtering",
+    "load": "filfl.simulation",
     "local_search": "filfl.filtering",
     "opt": "filfl.filtering",
     "rgf": "filfl.filtering",
@@ -29,13 +34,16 @@ _HOMES = {
 }
 
 __all__ = [
+    "Comparison",
     "Config",
     "FederatedData",
     "FilflError",
     "Filtering",
     "Result",
+    "compare",
     "dgf",
     "keep_all",
+    "load",
     "local_search",
     "opt",
     "rgf",

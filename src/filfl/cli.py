@@ -106,7 +106,7 @@ def run(
         f"selection {name_of('selection', config.selection)} (k = {config.selection.k})"
     )
     with resumable(*missing_words(directory, out, resume)), RunDisplay(console, config.rounds) as display:
-        result = simulate(config, callbacks=[display, *trackers], out=directory, resume=resume, say=say)
+        result = simulate(config, callbacks=[display, *trackers], out=directory, resume=resume, progress=False, say=say)
     if result.already_finished:
         say("This run was already finished; no round was run.")
     summary = result.summary
@@ -137,10 +137,9 @@ def compare(
     track: Track = None,
 ) -> Path:
     """Run every arm of a config with several seeds, and compare them in a table and pictures."""
-    from filfl.comparison.plan import PLAN, plan_comparison, run_plans, runs_of
-    from filfl.comparison.pool import PlannedRun
+    from filfl.comparison.plan import PLAN, plan_arms, run_plans, runs_of
+    from filfl.comparison.pool import Given
     from filfl.comparison.progress import ComparisonDisplay
-    from filfl.config.config import Config
     from filfl.config.experiment import Experiment, parse_arm, parse_changes
     from filfl.report.comparison import report_comparison
     from filfl.system import num_cores
@@ -156,13 +155,8 @@ def compare(
     directory = out or default_directory(name, resume, PLAN)
     changed = [*(set_ or []), *([f"scale {scale}"] if scale else [])]
     title = f"{name} with {', '.join(changed)}" if changed else experiment.compare.title or name
-    trackers = make_trackers(track or [], directory)
-
-    def planned(arm: str, config: Config) -> PlannedRun:
-        folder = directory / arm / f"seed-{config.seed}"
-        return PlannedRun(replace(config, name=arm), folder, f"{arm} {folder.name}", trackers)
-
-    plan = plan_comparison(experiment, directory, title, seeds or experiment.compare.seeds, changes, planned)
+    given = Given(callbacks=make_trackers(track or [], directory))
+    plan = plan_arms(experiment, directory, title, seeds or experiment.compare.seeds, changes, given)
     runs = runs_of([plan])
     jobs = min(jobs or num_cores(), len(runs))
     say(title, style="bold")

@@ -9,7 +9,7 @@ from typing import Any
 
 import tomli_w
 
-from filfl.comparison.pool import PlannedRun, RunProgress, run_all
+from filfl.comparison.pool import Given, PlannedRun, RunProgress, run_all
 from filfl.config.config import Config
 from filfl.config.experiment import Arm, Compare, Experiment
 from filfl.errors import RunError
@@ -43,12 +43,29 @@ class Plan:
             "title": self.title,
             "seeds": list(self.seeds),
             **self.facts,
-            "arms": {arm.name: {"against": arm.against, **arm.changes} for arm in self.arms},
+            "arms": {arm.name: {"against": arm.against, **arm.changes, **self._own_names(arm)} for arm in self.arms},
             "runs": {
                 arm: [Path(os.path.relpath(run.directory, self.directory)).as_posix() for run in runs]
                 for arm, runs in self.runs.items()
             },
         }
+
+    def _own_names(self, arm: Arm) -> dict[str, str]:
+        """The names of the objects that an arm got from Python, such as {"filter.name": "own"}."""
+        table = self.runs[arm.name][0].config.table()
+        return {f"{section}.name": table[section]["name"] for section in arm.own}
+
+
+def plan_arms(
+    experiment: Experiment, directory: Path, title: str, num_seeds: int, changes: Mapping[str, Any], given: Given
+) -> Plan:
+    """A comparison whose runs are in ARM/seed-N of its directory. `given` are the functions that its runs use."""
+
+    def planned(arm: str, config: Config) -> PlannedRun:
+        folder = directory / arm / f"seed-{config.seed}"
+        return PlannedRun(replace(config, name=arm), folder, f"{arm} {folder.name}", given)
+
+    return plan_comparison(experiment, directory, title, num_seeds, changes, planned)
 
 
 def plan_comparison(

@@ -5,27 +5,42 @@ Every worker is a `ProcessPoolExecutor` with one process. In a larger pool, a pr
 
 import multiprocessing
 import os
+import pickle
 import signal
+import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+import cloudpickle
+
 from filfl.core.evidence import PREFIX
-from filfl.errors import FilflError, RunError
+from filfl.errors import FilflError, PluginError, RunError
 from filfl.system import num_cores
 
 if TYPE_CHECKING:  # the parent does not need torch
     from filfl.config.config import Config
-    from filfl.runs import RunCallback
+    from filfl.evaluation import Loss, Metric
+    from filfl.runs import Callback, RunCallback
 
 REFRESH = 0.1
 """Seconds between two looks at what the workers report."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """The functions of `filfl.simulate` that are not part of a config."""
+
+    loss: "Loss | None" = None
+    metrics: "Mapping[str, Metric] | None" = None
+    callbacks: "Sequence[Callback | RunCallback]" = ()
 
 
 @dataclass(frozen=True)
@@ -36,7 +51,7 @@ class PlannedRun:
     directory: Path
     label: str
     """Its name in the progress display."""
-    trackers: "tuple[RunCallback, ...]" = ()
+    given: Given = field(default_factory=Given)
 
 
 @dataclass(frozen=True)
@@ -129,11 +144,33 @@ class _Worker:
         self.pool = ProcessPoolExecutor(1, context, _start_worker, (theirs,))
 
     def submit(self, run: PlannedRun, resume: bool) -> Future[RunProgress]:
-        # The first call starts the process, which inherits that Ctrl-C is ignored: only the parent handles it.
-        handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
-            return self.pool.submit(_make_run, run, resume, self.cores)
-        finally:
+            pickled = cloudpickle.dumps(run)  # also a lambda, and what is defined in a script or a notebook
+        except Exception as error:
+            raise PluginError(
+                f"{run.label} cannot be sent to its worker process ({type(error).__name__}: {error}); the model, the "
+                "data and all functions must be picklable"
+            ) from None
+        with _starting():
+            return self.pool.submit(_make_run, pickled, resume, self.cores)
+
+
+@contextmanager
+def _starting() -> Iterator[None]:
+    """The first task of a worker starts its process, which takes over some state of this one.
+
+    It must ignore Ctrl-C, which only the parent handles. And it must not know the user's script, because it would run
+    it again.
+    """
+    script = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    in_main_thread = threading.current_thread() is threading.main_thread()  # others cannot set a handler
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN) if in_main_thread else None
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = script
+        if in_main_thread:
             signal.signal(signal.SIGINT, handler)
 
 
@@ -155,8 +192,11 @@ def _exit_with_parent() -> None:
     os._exit(1)
 
 
-def _make_run(run: PlannedRun, resume: bool, cores: int) -> RunProgress:
+def _make_run(pickled: bytes, resume: bool, cores: int) -> RunProgress:
     from filfl.simulation import simulate
+
+    run: PlannedRun = pickle.loads(pickled)
+    given = run.given
 
     def report(record: Mapping[str, Any], state: object) -> None:
         _parent.send(RunProgress.of(run.directory, record))
@@ -164,7 +204,15 @@ def _make_run(run: PlannedRun, resume: bool, cores: int) -> RunProgress:
     execution = replace(run.config.execution, workers=run.config.execution.workers or cores)
     config = replace(run.config, execution=execution)
     try:
-        result = simulate(config, callbacks=[report, *run.trackers], out=run.directory, resume=resume, say=_parent.send)
+        result = simulate(
+            config,
+            loss=given.loss,
+            metrics=given.metrics,
+            callbacks=[report, *given.callbacks],
+            out=run.directory,
+            resume=resume,
+            say=_parent.send,
+        )
     except (FilflError, OSError):
         raise
     except Exception as error:  # it may be of a class that cannot be pickled

@@ -21,6 +21,7 @@ from filfl.config.schema import (
     Count,
     Section,
     Whole,
+    changed,
     collecting,
     is_folder_name,
     misfits,
@@ -33,6 +34,7 @@ from filfl.config.schema import (
 from filfl.config.sections import Checkpoint, Evaluate, Execution, FilterOptions, Training
 from filfl.data import Dataset, FederatedData
 from filfl.data.arrays import Arrays
+from filfl.display import as_html, as_text
 from filfl.errors import ConfigError, DataError, PluginError, only_from_python
 from filfl.filtering import Filter, FilterFunction
 from filfl.filtering.own import OwnFilter
@@ -188,6 +190,24 @@ class Config:
     def identity(self) -> dict[str, Any]:
         """The table without what does not change the result. Configs with equal identity are the same run."""
         return identity_of(self.table())
+
+    def __repr__(self) -> str:
+        return as_text(*self._description())
+
+    def _repr_html_(self) -> str:
+        return as_html(*self._description())
+
+    def _description(self) -> tuple[str, dict[str, str]]:
+        """The plug-in of every section, and the options that differ from their defaults."""
+        facts = {}
+        for section in SECTIONS:
+            plugin = getattr(self, section)
+            options = changed(plugin) | (changed(plugin.method) if section == "filter" and plugin.method else {})
+            texts = [f"{key} = {UNSET if value is None else show(value)}" for key, value in options.items()]
+            name = self.filter.name if section == "filter" else name_of(section, plugin) if section in KINDS else None
+            facts[section] = ", ".join([name, *texts] if name else texts)
+        shown = {section: text for section, text in facts.items() if text}
+        return f"Config {self.name}: {self.rounds} rounds, seed {self.seed}", shown
 
     def check(self) -> None:
         """Raise `ConfigError` with all values outside their range and all contradictions between options."""

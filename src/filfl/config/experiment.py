@@ -33,6 +33,8 @@ class Arm:
     """The experiment whose base it changes; None is the experiment of which it is an arm."""
     levels: tuple[str, ...] = ()
     """Its level of each factor, if the arms are all combinations of factors."""
+    own: Mapping[str, Any] = field(default_factory=dict)
+    """Objects from Python by section, as `Config.with_own` takes them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +62,8 @@ class Experiment:
     """Changes to the base by name, such as the size of the paper's runs. `arms` in one of them replaces the arms."""
     figure: Figure | None = None
     """The figure of the paper that it reproduces."""
+    own: Mapping[str, Any] = field(default_factory=dict)
+    """Objects from Python by section, for all arms that do not name another plug-in."""
 
     @classmethod
     def load(cls, source: str | Path) -> "Experiment":
@@ -96,7 +100,7 @@ class Experiment:
             scales = {name: {**inherited.get(name, {}), **scales.get(name, {})} for name in {**inherited, **scales}}
         return cls(
             base,
-            (*_crossed(table.get("factors", {})), *_read_arms(table.get("arms", {}))),
+            (*_crossed(table.get("factors", {})), *read_arms(table.get("arms", {}))),
             read(Compare, table.get("compare", {}), "compare"),
             scales,
             read(Figure, table["figure"], "figure") if "figure" in table else None,
@@ -109,15 +113,18 @@ class Experiment:
         if name not in self.scales:
             raise ConfigError(unknown_name("--scale", name, self.scales or ["(this config has no [scale.NAME])"]))
         changes = dict(self.scales[name])
-        arms = tuple(_read_arms(changes.pop("arms"))) if "arms" in changes else self.arms
+        arms = tuple(read_arms(changes.pop("arms"))) if "arms" in changes else self.arms
         arms = tuple(replace(arm, start=arm.start and arm.start.at_scale(name)) for arm in arms)
         return replace(self, base=override(self.base, changes), arms=arms)
 
     def config(self, changes: Mapping[str, Any], arm: Arm | None = None) -> Config:
         """The config of one run: the base with these changes, then those of the arm."""
         base = arm.start.base if arm and arm.start else self.base
+        arm_changes, arm_own = (arm.changes, arm.own) if arm else ({}, {})
+        own = {section: given for section, given in self.own.items() if f"{section}.name" not in arm_changes}
         try:
-            return Config.from_table(override(override(base, changes), arm.changes if arm else {}))
+            config = Config.read(override(override(base, changes), arm_changes))
+            return config.with_own(**{**own, **arm_own})
         except ConfigError as error:
             where = f"arms.{arm.name}: " if arm else ""
             raise ConfigError([where + problem for problem in error.problems]) from None
@@ -125,7 +132,10 @@ class Experiment:
     def checked_arms(self) -> tuple[Arm, ...]:
         """The arms, each with the arm that it is tested against: the first one, unless it names another."""
         if not self.arms:
-            raise ConfigError("there is nothing to compare; add [arms.NAME] sections, or --arm NAME:key=value,...")
+            raise ConfigError(
+                "there is nothing to compare; add [arms.NAME] sections, or --arm NAME:key=value,... (from Python, "
+                'arms={"NAME": {"key": value}})'
+            )
         names = [arm.name for arm in self.arms]
         for arm in self.arms:
             if not is_folder_name(arm.name):
@@ -147,7 +157,7 @@ def shipped_names() -> list[str]:
     return sorted(entry.name[:-5] for entry in SHIPPED.iterdir() if entry.name.endswith(".toml"))
 
 
-def _read_arms(table: Mapping[str, Any]) -> Iterator[Arm]:
+def read_arms(table: Mapping[str, Any]) -> Iterator[Arm]:
     """The arms of a table {name: changes}. `from = "EXPERIMENT/ARM"` starts from an arm of another experiment."""
     for name, given in table.items():
         if not isinstance(given, Mapping):

@@ -124,6 +124,15 @@ def write(instance: Any) -> dict[str, Any]:
     }
 
 
+def changed(instance: Any) -> dict[str, Any]:
+    """The options of an instance that do not have their default value."""
+    usual = {
+        name: field.default_factory() if callable(field.default_factory) else field.default
+        for name, field in options_of(type(instance)).items()
+    }
+    return {name: value for name, value in _values(instance).items() if value != usual[name]}
+
+
 def _values(instance: Any) -> dict[str, Any]:
     return {name: getattr(instance, name) for name in options_of(type(instance))}
 

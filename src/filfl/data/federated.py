@@ -16,9 +16,10 @@ from filfl.data.folder import digest_of, open_arrays, save_arrays
 from filfl.data.frames import is_frame
 from filfl.data.huggingface import HuggingFace
 from filfl.data.images import ImageFolder, channels_first, read_classes
-from filfl.data.labels import as_names, is_missing, is_text, number_labels, plain, several
+from filfl.data.labels import as_names, is_missing, is_text, number_labels, plain, several, some
 from filfl.data.texts import Tokenizer, tokenize
 from filfl.data.torch_dataset import clients_of, is_dataset, read_samples
+from filfl.display import as_html, as_text
 from filfl.errors import DataError
 from filfl.rng import SETUP, stream
 
@@ -93,6 +94,32 @@ class FederatedData:
         more = ", ..." if len(self.trusted) > MOST_LISTED else ""
         clients = "1 trusted client" if len(self.trusted) == 1 else f"{len(self.trusted)} trusted clients"
         return f"held-out samples of {clients} ({listed}{more})"
+
+    def facts(self) -> dict[str, str]:
+        """A description in a few numbers, which takes no time for any number of samples."""
+        sizes, train = np.diff(self.offsets), self.num_train
+        noisy = f" ({int(self.noisy.sum())} with random labels)" if self.noisy.any() else ""
+        return {
+            "clients": f"{self.num_clients:,}{noisy}",
+            **({"names": some(self.names).encode("utf-8", "replace").decode()} if self.names.dtype.kind == "U" else {}),
+            "samples per client": f"{sizes.min():,} / {np.median(sizes):,.0f} / {sizes.max():,} (min / median / max)",
+            "training samples": f"{train.min():,} / {np.median(train):,.0f} / {train.max():,}",
+            "shape of a sample": f"{self.x.dtype} {list(self.sample_shape)}",
+            **({"features": ", ".join(self.encoding.feature_names)} if self.encoding else {}),
+            "classes": str(self.classes) if self.classes else "none (numeric targets)",
+            **({"class names": ", ".join(self.class_names)} if self.class_names else {}),
+            "filtering set": f"{len(self.filter_y):,} {self.origin(self.filter_from)}",
+            "test set": f"{len(self.test_y):,} {self.origin(self.test_from)}",
+        }
+
+    def __repr__(self) -> str:
+        return as_text(*self._description())
+
+    def _repr_html_(self) -> str:
+        return as_html(*self._description())
+
+    def _description(self) -> tuple[str, dict[str, str]]:
+        return f"FederatedData: {len(self.x):,} samples of {self.num_clients:,} clients", self.facts()
 
     def fingerprint(self) -> str:
         """A hash of everything but the names. Datasets with equal fingerprints give equal runs."""

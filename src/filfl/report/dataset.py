@@ -7,7 +7,6 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from filfl.data import FederatedData
-from filfl.data.labels import some
 
 SHOWN = 60
 """The plot shows at most this many clients, the largest ones."""
@@ -33,20 +32,7 @@ def label_skew(counts: NDArray[np.int64]) -> float:
 
 def facts(data: FederatedData) -> dict[str, str]:
     """What `filfl data` prints about a dataset."""
-    sizes = np.diff(data.offsets)
-    noisy = f" ({int(data.noisy.sum())} with random labels)" if data.noisy.any() else ""
-    lines = {
-        "clients": f"{data.num_clients:,}{noisy}",
-        **({"names": some([_printable(name) for name in data.names])} if data.names.dtype.kind == "U" else {}),
-        "samples per client": f"{sizes.min():,} / {np.median(sizes):,.0f} / {sizes.max():,} (min / median / max)",
-        "training samples": f"{data.num_train.min():,} / {np.median(data.num_train):,.0f} / {data.num_train.max():,}",
-        "shape of a sample": f"{data.x.dtype} {list(data.sample_shape)}",
-        **({"features": ", ".join(data.encoding.feature_names)} if data.encoding else {}),
-        "classes": str(data.classes) if data.classes else "none (numeric targets)",
-        **({"class names": ", ".join(data.class_names)} if data.class_names else {}),
-        "filtering set": f"{len(data.filter_y):,} samples",
-        "test set": f"{len(data.test_y):,} samples",
-    }
+    lines = data.facts()
     if data.classes:
         lines["label skew"] = (
             f"{label_skew(label_counts(data)):.2f} (0: equal label distributions, 1: no class in common)"

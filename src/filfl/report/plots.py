@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 from matplotlib.transforms import Bbox
+from numpy.typing import NDArray
 
 from filfl.report.measures import MEASURES
 from filfl.report.series import CURVES, Curve, Series
@@ -37,19 +38,36 @@ def draw_comparison(drawn: Drawn, against: Mapping[str, str], title: str, direct
     """One PNG per curve, and comparison.png with the four most important ones, whose path comes first."""
     names = [name for name in CURVES if any(name in series for series in drawn.values())]
     paths = [draw_curves([name], drawn, against, title, directory / f"{name}.png") for name in names]
-    main = [name for name in names if name not in ("train-loss", "gain", "gain-on-v")][:4]
-    return [draw_curves(main, drawn, against, title, directory / "comparison.png"), *paths]
+    return [draw_curves(main_curves(drawn), drawn, against, title, directory / "comparison.png"), *paths]
 
 
-@rc_context(STYLE)
+def main_curves(drawn: Drawn) -> list[str]:
+    """The names of the four most important curves."""
+    names = [name for name in CURVES if any(name in series for series in drawn.values())]
+    return [name for name in names if name not in ("train-loss", "gain", "gain-on-v")][:4]
+
+
 def draw_curves(
     names: Sequence[str], drawn: Drawn, against: Mapping[str, str], title: str, path: Path, dpi: int = 150
 ) -> Path:
     """A PNG with one panel per curve."""
+    figure = Figure()
+    draw_panels(figure, names, drawn, against, title)
+    with rc_context(STYLE):
+        figure.savefig(path, dpi=dpi)
+    return path
+
+
+@rc_context(STYLE)
+def draw_panels(
+    figure: Figure, names: Sequence[str], drawn: Drawn, against: Mapping[str, str], title: str
+) -> NDArray[np.object_]:
+    """One panel per curve in an empty figure, whose size is set; returns their axes."""
     places = arm_places(list(drawn), against)
     columns = 2 if len(names) == 4 else len(names)
     rows = len(names) // columns
-    figure = Figure(figsize=(5.6 * columns, 3.9 * rows + 0.6), layout="constrained")
+    figure.set_size_inches(5.6 * columns, 3.9 * rows + 0.6)
+    figure.set_layout_engine("constrained")
     axes = figure.subplots(rows, columns, squeeze=False).flatten()
     for axis, name in zip(axes, names, strict=True):
         curve = CURVES[name]
@@ -62,8 +80,7 @@ def draw_curves(
             axis.set_ylim(bottom=0)
     _legend(figure, 3 * columns)
     figure.suptitle(title, fontsize=12 if columns > 1 else 10, wrap=True)
-    figure.savefig(path, dpi=dpi)
-    return path
+    return axes
 
 
 @rc_context(STYLE)

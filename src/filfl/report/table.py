@@ -1,9 +1,12 @@
 """The table of a comparison: for a terminal, as Markdown, and for the HTML page."""
 
+import html
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from io import StringIO
 
 from rich import box
+from rich.console import Console
 from rich.table import Table
 
 from filfl.report.formatting import (
@@ -39,6 +42,25 @@ class ComparisonTable:
 
     def rows(self) -> list[tuple[str, ...]]:
         return list(zip(*self.columns.values(), strict=True))
+
+    def __str__(self) -> str:
+        """The table as the command line prints it, without colours and as wide as it needs to be."""
+        table = self.rich()
+        table.title = table.caption = None
+        text = StringIO()
+        Console(file=text, width=10_000, color_system=None, force_jupyter=False).print(table)
+        lines = [line.rstrip() for line in text.getvalue().splitlines()]
+        return "\n".join([self.title, *lines])
+
+    def _repr_html_(self) -> str:
+        cells = [[html.escape(cell) for cell in row] for row in (self.columns, *self.rows())]
+        heading, *rows = ("".join(f"<td>{cell}</td>" for cell in row) for row in cells)
+        body = "".join(f"<tr>{row}</tr>" for row in rows)
+        heading = heading.replace("<td>", "<th>").replace("</td>", "</th>")
+        return (
+            f"<div><b>{html.escape(self.title)}</b><table><thead><tr>{heading}</tr></thead><tbody>{body}</tbody></table>"
+            f"<small>{html.escape(self.caption)}</small></div>"
+        )
 
     def rich(self) -> Table:
         table = Table(

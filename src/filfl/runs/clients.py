@@ -58,6 +58,7 @@ def client_rows(records: Sequence[Mapping[str, Any]], table: ClientTable | None)
         counts["selected"].update(set(record["selected"]))
         counts["refused"].update(map(int, record["refused"]))
         latest |= {value["client"]: value for value in record["values"]}
+    faults_known = table is not None and bool(table.noisy.any())
     rows = []
     clients = sorted(set().union(*counts.values()))
     measured = [(latest.get(k, {}).get("mean"), latest.get(k, {}).get("mean_stderr")) for k in clients]
@@ -72,7 +73,7 @@ def client_rows(records: Sequence[Mapping[str, Any]], table: ClientTable | None)
                 verdict=verdict,
                 **{part: count[k] for part, count in counts.items()},
                 examples=int(table.num_train[k]) if table is not None and known else None,
-                fault=str(table.fault[k]) if table is not None and known and table.noisy.any() else None,
+                fault=str(table.fault[k]) if table is not None and known and faults_known else None,
             )
         )
     return sorted(rows, key=lambda row: math.inf if row.value is None else row.value)

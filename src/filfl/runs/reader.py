@@ -146,7 +146,7 @@ def _records(path: Path, problems: list[str]) -> list[dict[str, Any]]:
         with contextlib.suppress(ValueError, RecursionError):
             record = json.loads(line)
         if isinstance(record, dict):
-            record = {**UNMEASURED, **record}
+            record |= {key: value for key, value in UNMEASURED.items() if key not in record}
         if not is_record(record) or record["round"] != len(records) + 1:
             problems.append(f"{path.name} is damaged after round {len(records)} (later rounds are left out)")
             break

@@ -6,7 +6,7 @@ rounds.jsonl         one record per round: the same bytes for the same config an
 times.jsonl          seconds per phase, one line per round
 checkpoints/         the states from which the run can resume
 model.safetensors    the final model by name: what was trained, and once the frozen parameters, where they are known
-summary.json         the summary; it exists only in a finished run
+summary.json         the summary, and the form of the model's inputs; it exists only in a finished run
 """
 
 import contextlib

@@ -1,5 +1,7 @@
-"""Federated learning on one machine: `filfl.simulate`."""
+"""Federated learning on one machine: `filfl.simulate`, its `Result`, and `filfl.load`, which reads it again."""
 
-from filfl.simulation.run import Result, simulate
+from filfl.simulation.result import Result
+from filfl.simulation.run import simulate
+from filfl.simulation.stored import load
 
-__all__ = ["Result", "simulate"]
+__all__ = ["Result", "load", "simulate"]

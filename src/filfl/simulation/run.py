@@ -2,9 +2,8 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import safetensors.torch
@@ -15,7 +14,8 @@ from filfl.config.config import Config
 from filfl.core.evidence import PREFIX
 from filfl.core.server import State
 from filfl.data import Dataset, FederatedData
-from filfl.errors import ConfigError, PluginError
+from filfl.data.inputs import INPUTS, Inputs
+from filfl.errors import ConfigError
 from filfl.evaluation import Loss, Metric
 from filfl.filtering import Filter, FilterFunction
 from filfl.models import Model
@@ -31,50 +31,13 @@ from filfl.runs import (
     run_rounds,
     with_seconds,
 )
-from filfl.runs.client_table import ClientTable
-from filfl.runs.clients import ClientRow, client_rows
+from filfl.runs.progress import ProgressBar
 from filfl.runs.store import CLIENTS, MODEL, TIMES, read_times
 from filfl.runs.summary import summarize
 from filfl.selection import Selection, Selects
 from filfl.simulation.build import Parts, make_parts, open_server
+from filfl.simulation.result import Result, Trained
 from filfl.system import one_thread
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
-
-
-@dataclass(frozen=True)
-class Result:
-    """The result of a run."""
-
-    config: Config
-    records: list[dict[str, Any]]
-    summary: dict[str, Any]
-    model: nn.Module
-    """The network with the final weights."""
-    directory: Path | None
-    table: ClientTable
-    """Names, sizes and faults of the clients."""
-    already_finished: bool = False
-
-    @property
-    def clients(self) -> "DataFrame":
-        """Who helps and who hurts: one row per client, lowest value first, with the columns of `filfl clients --json`.
-
-        Needs pandas: pip install "filfl[pandas]".
-        """
-        try:
-            import pandas
-        except ImportError:
-            raise PluginError('result.clients needs pandas; install it with pip install "filfl[pandas]"') from None
-        columns = [field.name for field in fields(ClientRow)]
-        rows = [asdict(row) for row in client_rows(self.records, self.table)]
-        return pandas.DataFrame(rows, columns=columns).set_index("id", drop=False)
-
-    @property
-    def accuracy(self) -> list[float | None]:
-        """The test accuracy of every round; None where it was not tested."""
-        return [record["test_accuracy"] for record in self.records]
 
 
 def simulate(
@@ -89,6 +52,7 @@ def simulate(
     *,
     out: str | Path | None = None,
     resume: bool = False,
+    progress: bool = True,
     say: Callable[[str], None] = print,
 ) -> Result:
     """Run federated learning with client filtering on this machine.
@@ -101,12 +65,14 @@ def simulate(
     callbacks: functions (record, state) that are called after every round, and trackers (docs/trackers.md).
     out: a directory for the run store; by default nothing is written. resume: resume the run in `out`. Your own
         functions must be the same as before: that cannot be checked.
+    progress: show a progress bar, on stderr if it is a terminal, or in a notebook. Not in worker processes.
     say: receives the messages for a person, such as a refused checkpoint.
     """
     if resume and out is None:
         raise ConfigError("resume needs out, the directory of the run to resume")
     config = Config.read(config).with_own(data=data, model=model, filter=filter, selection=selection)
     config.require_objects()
+    callbacks = [*([ProgressBar()] if progress else []), *callbacks]
     with one_thread():
         parts = make_parts(config, loss, metrics, say)
         return _run(parts, Path(out) if out is not None else None, resume, callbacks, say)
@@ -132,10 +98,12 @@ def _run(
             state, records = run_rounds(
                 server, parts.start, config.rounds, parts.test, config.evaluate.every, watchers, store
             )
-        sets = parts.sets()
-        summary = store.finish(parts.net.state(state.w), sets) if store else {**summarize(records), **sets}
+        final = Trained(parts.net.module, Inputs.of(parts.data))
+        sets, weights = parts.sets(), parts.net.state(state.w)
+        inputs = {INPUTS: final.inputs.table()}
+        summary = store.finish(weights, sets | inputs) if store else {**summarize(records), **sets}
     parts.net.load(state.w)
-    return Result(config, records, summary, parts.net.module, directory, parts.client_table())
+    return Result(config, records, summary, final, directory, parts.client_table())
 
 
 @contextmanager
@@ -164,7 +132,8 @@ def _already_finished(
     with open_callbacks(callbacks, RunStart(parts.config, directory, with_seconds(run.records, run.times), say)):
         pass  # a tracker may have missed some of its rounds
     summary = {**summarize(run.records), **summary}
-    return Result(parts.config, run.records, summary, parts.net.module, directory, table, already_finished=True)
+    final = Trained(parts.net.module, Inputs.of(parts.data))
+    return Result(parts.config, run.records, summary, final, directory, table, already_finished=True)
 
 
 def _repeat_warnings(say: Callable[[str], None], said: Sequence[str]) -> Callback:
