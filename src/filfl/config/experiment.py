@@ -215,7 +215,7 @@ def parse_arm(text: str) -> Arm:
     name, _, pairs = text.partition(":")
     if not name.strip():
         raise ConfigError(f"--arm must be NAME:key=value,... (got {show(text)})")
-    # A comma inside brackets is part of a list, as in model.hidden=[64,32].
-    changes = parse_changes([pair for pair in re.split(r",(?![^\[]*\])", pairs) if pair.strip()])
+    # A comma inside brackets is part of a list or a table, as in model.hidden=[64,32].
+    changes = parse_changes([pair for pair in re.split(r",(?![^\[]*\])(?![^{]*\})", pairs) if pair.strip()])
     against = changes.pop("against", None)
     return Arm(name.strip(), changes, against)

@@ -18,7 +18,17 @@ from filfl.data import FederatedData
 from filfl.data.filter_file import with_filter_file
 from filfl.data.ridge import LeastSquares
 from filfl.errors import DataError, PluginError
-from filfl.evaluation import Loss, Metric, Samples, accuracy, by_client, cross_entropy, mean_squared_error, score
+from filfl.evaluation import (
+    Augment,
+    Loss,
+    Metric,
+    Samples,
+    accuracy,
+    by_client,
+    cross_entropy,
+    mean_squared_error,
+    score,
+)
 from filfl.filtering.by_logits import ByLogits
 from filfl.filtering.filtering_set import FilteringSet
 from filfl.rng import SETUP, stream, torch_seeded
@@ -44,6 +54,7 @@ class Parts:
     start: State
     loss: Loss
     metrics: Mapping[str, Metric]
+    augment: Augment | None
     V: Samples
     test_set: Samples
     problem: LeastSquares | None
@@ -69,7 +80,11 @@ class Parts:
 
 
 def make_parts(
-    config: Config, loss: Loss | None, metrics: Mapping[str, Metric] | None, say: Callable[[str], None]
+    config: Config,
+    loss: Loss | None,
+    metrics: Mapping[str, Metric] | None,
+    say: Callable[[str], None],
+    augment: Augment | None = None,
 ) -> Parts:
     """Load the data, build the network, and check that they fit together."""
     data = config.data.load(config.seed)
@@ -90,11 +105,14 @@ def make_parts(
         start=State(net.weights()),
         loss=loss or (cross_entropy if data.classes else mean_squared_error),
         metrics=metrics,
+        augment=augment or config.training.augmentation,
         V=samples_on(net, data, filter_data.filter_x, filter_data.filter_y).aligned(),
         test_set=samples_on(net, data, data.test_x, data.test_y).aligned(),
         problem=_known_problem(config, data, say) if loss is None else None,
     )
     _test_once(parts)
+    if parts.augment:
+        _augment_once(parts, parts.augment)
     return parts
 
 
@@ -104,7 +122,7 @@ def open_server(parts: Parts, say: Callable[[str], None]) -> Iterator[Server]:
     config, net = parts.config, parts.net
     workers = config.execution.workers or num_cores()
     with (
-        open_clients(config, parts.data, net, parts.loss, parts.build, workers, say) as clients,
+        open_clients(config, parts.data, net, parts.loss, parts.build, workers, say, parts.augment) as clients,
         closing(FilteringSet.of(net, parts.V, parts.loss, parts.build, workers)) as V,
     ):
         faulty = frozenset(np.flatnonzero(parts.client_table().noisy).tolist())
@@ -173,3 +191,19 @@ def _test_once(parts: Parts) -> None:
             f"the model, the loss or a metric does not fit the data (a batch of "
             f"{str(batch.dtype).removeprefix('torch.')}{list(batch.shape)}): {type(error).__name__}: {error}"
         ) from error
+
+
+def _augment_once(parts: Parts, augment: Augment) -> None:
+    """Change one batch, so that a function that does not fit the data is reported before the first round."""
+    if not callable(augment):
+        raise PluginError(f"augment must be a function (x, rng) -> x (got {type(augment).__name__})")
+    first = np.arange(min(parts.config.training.batch, parts.data.num_train[0])) + parts.data.offsets[0]
+    samples = samples_on(parts.net, parts.data, parts.data.x[first], parts.data.y[first])
+    rng = stream(parts.config.seed, SETUP, "augment")
+    try:
+        with torch_seeded(rng, parts.net.device):
+            samples.augmented(augment, rng).batch(torch.arange(len(samples)))
+    except PluginError:
+        raise
+    except Exception as error:
+        raise PluginError(f"augment does not fit the data: {type(error).__name__}: {error}") from error

@@ -14,7 +14,7 @@ from filfl.core.evidence import PREFIX
 from filfl.core.server import State
 from filfl.data import Dataset, FederatedData
 from filfl.errors import ConfigError, PluginError
-from filfl.evaluation import Loss, Metric
+from filfl.evaluation import Augment, Loss, Metric
 from filfl.filtering import Filter, FilterFunction
 from filfl.models import Model
 from filfl.runs import (
@@ -85,6 +85,7 @@ def simulate(
     selection: Selects | Selection | None = None,
     callbacks: Sequence[Callback | RunCallback] = (),
     *,
+    augment: Augment | None = None,
     out: str | Path | None = None,
     resume: bool = False,
     say: Callable[[str], None] = print,
@@ -96,6 +97,7 @@ def simulate(
     loss: (outputs, targets) -> mean loss; by default cross-entropy, or the mean squared error for numeric targets.
     metrics: {name: (outputs, targets) -> number} on the test set; by default the accuracy, overall and per client.
     filter: (clients, reward, rng) -> `filfl.Filtering`. selection: (pool, k, ask, rng) -> ids.
+    augment: (x, rng) -> x, which changes every batch of training inputs.
     callbacks: functions (record, state) that are called after every round, and trackers (docs/trackers.md).
     out: a directory for the run store; by default nothing is written. resume: resume the run in `out`. Your own
         functions must be the same as before: that cannot be checked.
@@ -106,7 +108,7 @@ def simulate(
     config = Config.read(config).with_own(data=data, model=model, filter=filter, selection=selection)
     config.require_objects()
     with one_thread():
-        parts = make_parts(config, loss, metrics, say)
+        parts = make_parts(config, loss, metrics, say, augment)
         return _run(parts, Path(out) if out is not None else None, resume, callbacks, say)
 
 
