@@ -9,16 +9,20 @@ if TYPE_CHECKING:
     from filfl.errors import FilflError
     from filfl.filtering import Filtering, dgf, keep_all, local_search, opt, rgf
     from filfl.rng import stream
+    from filfl.runs import STOP, EarlyStopping, Stop
     from filfl.simulation import Result, simulate
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "STOP": "filfl.runs",
     "Config": "filfl.config.config",
+    "EarlyStopping": "filfl.runs",
     "FederatedData": "filfl.data",
     "FilflError": "filfl.errors",
     "Filtering": "filfl.filtering",
     "Result": "filfl.simulation",
+    "Stop": "filfl.runs",
     "dgf": "filfl.filtering",
     "keep_all": "filfl.filtering",
     "local_search": "filfl.filtering",
@@ -29,11 +33,14 @@ _HOMES = {
 }
 
 __all__ = [
+    "STOP",
     "Config",
+    "EarlyStopping",
     "FederatedData",
     "FilflError",
     "Filtering",
     "Result",
+    "Stop",
     "dgf",
     "keep_all",
     "local_search",

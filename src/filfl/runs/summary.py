@@ -13,10 +13,11 @@ Record = Mapping[str, Any]
 Records = Sequence[Record]
 
 
-def summarize(records: Records) -> dict[str, Any]:
-    """The totals and final values of a run's records."""
+def summarize(records: Records, stopped: str | None = None) -> dict[str, Any]:
+    """The totals and final values of a run's records. `stopped`: why it ended before its last round, if it did."""
     return {
         "rounds": len(records),
+        **({"stopped": stopped} if stopped is not None else {}),
         "final_accuracy": mean(records, itemgetter("test_accuracy"), LAST),
         "final_loss": mean(records, itemgetter("test_loss"), LAST),
         "mean_filtered": mean(records, itemgetter("num_filtered")),

@@ -98,7 +98,8 @@ def simulate(
     metrics: {name: (outputs, targets) -> number} on the test set; by default the accuracy, overall and per client.
     filter: (clients, reward, rng) -> `filfl.Filtering`. selection: (pool, k, ask, rng) -> ids.
     augment: (x, rng) -> x, which changes every batch of training inputs.
-    callbacks: functions (record, state) that are called after every round, and trackers (docs/trackers.md).
+    callbacks: functions (record, state) that are called after every round and may return `filfl.STOP` to end the run,
+        `filfl.EarlyStopping`, and trackers (docs/trackers.md).
     out: a directory for the run store; by default nothing is written. resume: resume the run in `out`. Your own
         functions must be the same as before: that cannot be checked.
     say: receives the messages for a person, such as a refused checkpoint.
@@ -129,10 +130,13 @@ def _run(
             say(warning)
         watching = [_warn_if_all_refused(say), _repeat_warnings(say, server.warnings)]
         with open_callbacks([*watching, *callbacks], start) as watchers:
-            state, records = run_rounds(
+            state, records, stopped = run_rounds(
                 server, parts.start, config.rounds, parts.test, config.evaluate.every, watchers, store
             )
-        summary = store.finish(parts.net.layout.unflatten(state.w)) if store else summarize(records)
+        if stopped:
+            say(f"stopped after round {len(records)} of {config.rounds}: {stopped}")
+        weights = parts.net.layout.unflatten(state.w)
+        summary = store.finish(weights, stopped) if store else summarize(records, stopped)
     parts.net.load(state.w)
     return Result(config, records, summary, parts.net.module, directory, parts.client_table())
 

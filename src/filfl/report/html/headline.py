@@ -92,6 +92,10 @@ def problems_of(section: Section) -> list[str]:
         named = [f"{run.name} seed {run.seed} ({len(run.records)} of {run.rounds} rounds)" for run in waiting[:6]]
         more = f" and {len(waiting) - 6} more" if len(waiting) > 6 else ""
         notes.append(f"Not finished: {', '.join(named)}{more}.")
+    for run in section.started:
+        if run.stopped is not None:
+            rounds = f"after {len(run.records)} of {run.rounds} rounds"
+            notes.append(f"Stopped early: {run.name} seed {run.seed}, {rounds}: {run.stopped}.")
     if section.missing:
         notes.append(f"{count(section.missing, 'run')} not started.")
     return notes

@@ -123,6 +123,7 @@ def _run_facts(run: Run) -> dict[str, Any]:
         "done": len(run.records),
         "rounds": run.rounds,
         "finished": run.finished,
+        "stopped": run.stopped,
         "place": str(run.directory),
         "versions": {str(k): str(v) for k, v in versions.items()} if isinstance(versions, Mapping) else {},
         "seconds": {phase: round(sum(s.get(phase, 0.0) for s in run.times.values()), 3) for phase in phases},

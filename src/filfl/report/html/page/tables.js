@@ -99,8 +99,8 @@ function drawRuns(section) {
       cells: [
         { value: section.arms[run.arm].name, show: element("span", {}, swatch(section.arms[run.arm]), section.arms[run.arm].name) },
         { value: run.seed, show: String(run.seed) },
-        { value: run.done, show: run.finished ? String(run.done) : `${run.done} of ${run.rounds}` },
-        { value: run.finished ? "finished" : "unfinished", show: run.finished ? "finished" : element("span", { class: "flag" }, "unfinished") },
+        { value: run.done, show: run.done === run.rounds ? String(run.done) : `${run.done} of ${run.rounds}` },
+        { value: stateOf(run), show: element("span", { class: run.finished ? null : "flag", title: run.stopped || null }, stateOf(run)) },
         { value: seconds, show: duration(seconds) },
         { value: seconds, show: phaseBar(run, phases, shade, longest) },
         { value: each, show: each === null ? NONE : duration(each) },
@@ -110,6 +110,11 @@ function drawRuns(section) {
     };
   });
   sortableTable(byId("runs"), "runs", columns, rows, null);
+}
+
+function stateOf(run) {
+  if (run.stopped) return "stopped early";
+  return run.finished ? "finished" : "unfinished";
 }
 
 function phaseBar(run, phases, shade, longest) {
