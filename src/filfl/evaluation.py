@@ -165,7 +165,18 @@ def score(
     chunks = list(_forward(model, weights, samples))
     mean = sum(len(y) * float(loss(outputs, y)) for outputs, y in chunks) / len(samples)
     all_outputs = torch.cat([outputs for outputs, _ in chunks])
-    return mean, {name: float(metric(all_outputs, samples.y)) for name, metric in metrics.items()}
+    return mean, {name: _number(name, metric, all_outputs, samples.y) for name, metric in metrics.items()}
+
+
+def _number(name: str, metric: Metric, outputs: Tensor, targets: Tensor) -> float:
+    try:
+        return float(metric(outputs, targets))
+    except Exception as error:
+        shapes = f"outputs {list(outputs.shape)} and targets {list(targets.shape)}"
+        raise PluginError(
+            f"the metric {name} does not fit the data ({shapes}, from which it must make a number): "
+            f"{type(error).__name__}: {error}"
+        ) from error
 
 
 def full_gradient(model: FlatModel, weights: Weights, samples: Samples, loss: Loss) -> Tensor:

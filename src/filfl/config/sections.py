@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from filfl.config.config import Config
     from filfl.data import FederatedData
-    from filfl.evaluation import Augment
+    from filfl.evaluation import Augment, Metric
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -297,10 +297,31 @@ class Training(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluate(Section):
-    """When the global model is tested."""
+    """When and by what the global model is tested."""
 
     every: Count = 1
     """The number of rounds between two tests. 1 is every round. The last round is always tested."""
+    metrics: tuple[str, ...] = ()
+    """Your own metrics in addition to the accuracy: import paths of functions (outputs, targets) -> number, such as
+    ["mypackage.metrics:f1"]. Each has the name of its function."""
+    primary: str | None = None
+    """The metric by which runs are compared, and which targets are about: accuracy, loss, or the name of a metric of
+    your own. Unset is the accuracy, or the loss if the targets are numbers."""
+    better: Literal["higher", "lower"] | None = None
+    """Which values of the primary metric are better. Unset is lower for the loss, and higher for all others."""
+
+    def functions(self) -> dict[str, "Metric"]:
+        """The functions at the import paths, by the name of the metric."""
+        return {path.rpartition(":")[2]: imported_function("evaluate.metrics", path) for path in self.metrics}
+
+    def problems(self, config: "Config") -> list[str]:
+        problems: list[str] = []
+        with collecting(problems):
+            if len(self.functions()) < len(self.metrics):
+                problems.append("evaluate.metrics: two functions have the same name; rename one of them")
+        if self.better is not None and self.primary is None:
+            problems.append("evaluate.better is about the primary metric; set evaluate.primary")
+        return problems
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,11 +12,13 @@ from filfl.comparison.plan import Plan
 from filfl.config.config import dotted_keys, identity_of
 from filfl.config.figure import Figure
 from filfl.report.formatting import count
+from filfl.report.measures import key_of, primary_of
 from filfl.report.plots import SUMMARY_PLOTS, Drawn, draw_comparison
-from filfl.report.series import CURVES, rounded, series_of, thinned
+from filfl.report.series import curve_keys, curve_named, rounded, series_of, thinned
 from filfl.report.statistics import ArmStatistics, compare_arms, default_rounds, default_target
 from filfl.report.table import ComparisonTable, comparison_table
 from filfl.runs.files import write_atomic
+from filfl.runs.metrics import Primary
 from filfl.runs.reader import Run, read_finished_run
 
 POINTS = 60
@@ -40,20 +42,21 @@ def report_comparison(plan: Plan, figure: Figure | None = None) -> Comparison:
     runs = {arm: [read_finished_run(planned.directory) for planned in seeds] for arm, seeds in plan.runs.items()}
     records = {arm: [run.records for run in seeds] for arm, seeds in runs.items()}
     against = {arm.name: arm.against or plan.arms[0].name for arm in plan.arms}
-    target = default_target(records) if plan.compare.target is None else plan.compare.target
+    everything = [run for seeds in runs.values() for run in seeds]
+    primary = primary_of(everything)
+    target = default_target(records, primary) if plan.compare.target is None else plan.compare.target
     rounds = max(len(run.records) for seeds in runs.values() for run in seeds)
     shown = tuple(t for t in plan.compare.at if t <= rounds) or default_rounds(rounds)
-    statistics = compare_arms(records, against, target, shown)
-    curves = {name: curve for name, curve in CURVES.items() if figure is None or name in figure.curves}
+    statistics = compare_arms(records, against, target, shown, primary)
+    curves = [name for name in curve_keys(everything, primary) if figure is None or name in figure.curves]
     drawn = {
-        arm: {name: s for name, curve in curves.items() if (s := series_of(curve, seeds))}
-        for arm, seeds in runs.items()
+        arm: {name: s for name in curves if (s := series_of(curve_named(name), seeds))} for arm, seeds in runs.items()
     }
     title = f"{plan.title} ({count(len(plan.seeds), 'seed')})"
-    measure = figure.measure if figure else "accuracy"
-    table = comparison_table(title, statistics, target, len(plan.seeds), measure)
+    measure = figure.measure if figure else key_of(primary)
+    table = comparison_table(title, statistics, target, len(plan.seeds), measure, primary)
     write_atomic(plan.directory / "table.md", table.markdown().encode())
-    summary = _summary(plan, runs, statistics, drawn, target, rounds)
+    summary = _summary(plan, runs, statistics, drawn, target, rounds, primary)
     write_atomic(plan.directory / "summary.json", _to_text(summary).encode())
     pictures = draw_comparison(drawn, against, title, plan.directory)
     if figure and figure.picture in SUMMARY_PLOTS:
@@ -75,6 +78,7 @@ def _summary(
     drawn: Drawn,
     target: float,
     rounds: int,
+    primary: Primary,
 ) -> dict[str, Any]:
     """The content of summary.json: all that is needed to write a page about the comparison and to plot it again."""
     configs = {arm: facts_of(seeds[0].table) for arm, seeds in runs.items()}
@@ -87,6 +91,7 @@ def _summary(
         **plan.facts,
         "seeds": list(plan.seeds),
         "rounds": rounds,
+        "primary": {"name": primary.name, "better": "lower" if primary.lower else "higher"},
         "target": target,
         # Arms may share a run, whose seconds count once.
         "seconds": round(sum({end["run"]: end["seconds"] for end in finished}.values()), 1),

@@ -9,19 +9,20 @@ from filfl.config.schema import unknown_name
 from filfl.core.server import State
 from filfl.errors import ConfigError
 from filfl.runs.callbacks import RunStart, Stop
-from filfl.runs.primary import ACCURACY, LOSS, Primary
+from filfl.runs.metrics import ACCURACY, LOSS, Primary
 
 
 @dataclass(frozen=True)
 class EarlyStopping:
     """A callback that ends the run once a metric has not improved for `patience` tests in a row.
 
-    metric: "accuracy", "loss" (that of the test), or the name of another metric in the records.
-    better: "higher" or "lower"; by default lower for a loss, and higher for everything else.
+    metric: "accuracy", "loss" (that of the test), or the name of another metric in the records; by default the primary
+        metric of the config, or else the accuracy.
+    better: "higher" or "lower"; by default that of the primary metric, or else lower for a loss and higher otherwise.
     min_change: by how much a value must be better than the best one so far.
     """
 
-    metric: str = ACCURACY
+    metric: str | None = None
     patience: int = 5
     better: Literal["higher", "lower"] | None = None
     min_change: float = 0.0
@@ -37,17 +38,19 @@ class EarlyStopping:
     @contextmanager
     def follow(self, run: RunStart) -> Iterator[Callable[[Mapping[str, Any], State | None], Stop | None]]:
         """A callback for one run. The rounds before a resume count too."""
-        metric = Primary.named(self.metric, self.better)
+        options = run.config.evaluate
+        name = self.metric or options.primary or ACCURACY
+        metric = Primary.named(name, self.better or (options.better if name == options.primary else None))
         best, best_round, without = None, 0, 0
 
         def watch(record: Mapping[str, Any], state: State | None) -> Stop | None:
             nonlocal best, best_round, without
             t = record["round"]
-            if (t % run.config.evaluate.every and t != run.config.rounds) or not _is_tested(record):
+            if (t % options.every and t != run.config.rounds) or not _is_tested(record):
                 return None
             value = metric.of(record)
-            if value is None and self.metric not in (known := _metrics_in(record)):
-                raise ConfigError(unknown_name("EarlyStopping: the metric", self.metric, known))
+            if value is None and name not in (known := _metrics_in(record)):
+                raise ConfigError(unknown_name("EarlyStopping: the metric", name, known))
             margin = self.min_change if metric.lower else -self.min_change
             if value is not None and (best is None or metric.is_better(value + margin, best)):
                 best, best_round, without = value, t, 0
@@ -57,7 +60,7 @@ class EarlyStopping:
                 return None
             reached = f"best {best:.4g} in round {best_round}" if best is not None else "never a finite value"
             tests = "test" if without == 1 else "tests"
-            return Stop(f"{self.metric} did not improve for {without} {tests} ({reached})")
+            return Stop(f"{name} did not improve for {without} {tests} ({reached})")
 
         for record in run.records:
             watch(record, None)

@@ -95,7 +95,8 @@ def simulate(
     config: a `Config`, a mapping such as {"rounds": 20, "filter.name": "rgf"}, or a TOML file.
     data, model: your own `FederatedData`, and a function that makes a new network, instead of the config's.
     loss: (outputs, targets) -> mean loss; by default cross-entropy, or the mean squared error for numeric targets.
-    metrics: {name: (outputs, targets) -> number} on the test set; by default the accuracy, overall and per client.
+    metrics: {name: (outputs, targets) -> number} on the test set, in addition to the accuracy. The config's
+        "evaluate.primary" names the one by which runs are compared.
     filter: (clients, reward, rng) -> `filfl.Filtering`. selection: (pool, k, ask, rng) -> ids.
     augment: (x, rng) -> x, which changes every batch of training inputs.
     callbacks: functions (record, state) that are called after every round and may return `filfl.STOP` to end the run,

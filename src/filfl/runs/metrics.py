@@ -1,12 +1,16 @@
-"""The primary metric of a run: by which number runs are judged, and whether higher or lower is better."""
+"""The metrics in the records of a run: the user's own ones, and the primary one, by which runs are judged."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 ACCURACY, LOSS = "accuracy", "loss"
+ACCURACY_NAMES = (ACCURACY, "test_accuracy", "test-accuracy", "eval_acc", "acc")
+LOSS_NAMES = (LOSS, "test_loss", "test-loss", "eval_loss")
+"""The names that evaluation functions use for these two."""
+MEASURED = ("distance", "filtering_gap", "value_auc")
+"""Metrics that a run measures by itself."""
 LOWER_IS_BETTER = (LOSS, "distance")
-"""Built-in metrics of which lower values are better."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +29,8 @@ class Primary:
     def of(self, record: Mapping[str, Any]) -> float | None:
         """Its value in a record; None if the round was not tested, or if the value is not finite."""
         fields = {ACCURACY: "test_accuracy", LOSS: "test_loss"}
-        value: Any = record[fields[self.name]] if self.name in fields else record["metrics"].get(self.name)
+        metrics = record.get("metrics", {})
+        value: Any = record[fields[self.name]] if self.name in fields else metrics.get(self.name)
         return float(value) if isinstance(value, int | float) else None
 
     def is_better(self, value: float, other: float) -> bool:
@@ -34,5 +39,12 @@ class Primary:
     def reaches(self, value: float, target: float) -> bool:
         return value == target or self.is_better(value, target)
 
-    def best(self, values: Iterable[float]) -> float:
-        return min(values) if self.lower else max(values)
+
+ACCURATE = Primary()
+
+
+def own_metrics(records: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The names of the metrics that filfl does not know, in the order in which they appear."""
+    known = {*ACCURACY_NAMES, *LOSS_NAMES, *MEASURED, "client_accuracy", "worst_tenth"}
+    names = dict.fromkeys(name for record in records for name in record.get("metrics", {}))
+    return [name for name in names if name not in known]
