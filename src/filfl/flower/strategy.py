@@ -180,9 +180,11 @@ class FilFL(Strategy):
             before = with_seconds(store.records, read_times(store.directory / TIMES)) if store else []
             run = RunStart(config, self._out, before, partial(log, INFO))
             callbacks = stack.enter_context(open_callbacks([follow, *self._callbacks], run))
-            state, _, stopped = run_rounds(server, start, num_rounds, test, config.evaluate.every, callbacks, store)
+            state, records, stopped = run_rounds(
+                server, start, num_rounds, test, config.evaluate.every, callbacks, store
+            )
             if stopped:
-                log(INFO, "stopped before round %d: %s", num_rounds, stopped)
+                log(INFO, "stopped after round %d of %d: %s", len(records), num_rounds, stopped)
             if store:
                 store.finish(layout.unflatten(state.w), stopped)
         log(INFO, "finished in %.1f s", time.monotonic() - began)

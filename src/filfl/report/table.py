@@ -81,10 +81,9 @@ def comparison_table(
         columns[first.heading] = [spread_text(arm.measures.get(main), first.form) for arm in arms]
         for t in arms[0].accuracy_at:
             columns[f"@{t}"] = [spread_text(arm.accuracy_at[t], first.form, with_std=False) for arm in arms]
-        columns[f"rounds\nto {target:.2g}"] = [to_target(arm.rounds_to_target, "{:.0f}".format) for arm in arms]
-        columns[f"MB\nto {target:.2g}"] = [
-            to_target(arm.uplink_to_target, lambda sent: f"{sent / 1e6:.1f}") for arm in arms
-        ]
+        goal = f"{target:.2g}" if main in SHARES else f"{target:.4g}"
+        columns[f"rounds\nto {goal}"] = [to_target(arm.rounds_to_target, "{:.0f}".format) for arm in arms]
+        columns[f"MB\nto {goal}"] = [to_target(arm.uplink_to_target, lambda sent: f"{sent / 1e6:.1f}") for arm in arms]
     own = [name for name in known if name.startswith(OWN)]
     for name in dict.fromkeys(["accuracy", *own, *MEASURES]):
         if name in (known.keys() - {*WITHOUT_COLUMN} | {measure}) - {main}:
