@@ -209,7 +209,7 @@ class Training(Section):
     batch: Count = 16
     """The number of samples in a batch. The last batch of an epoch may be smaller."""
     optimizer: str = SGD
-    """A class of torch.optim, such as SGD, Adam, AdamW or RMSprop. It starts anew for every client and round. Only SGD
+    """A class of torch.optim, such as SGD, Adam, AdamW or RMSprop. Every client has a new one in every round. Only SGD
     can be vectorized."""
     options: Mapping[str, Any] | None = None
     """Options of the optimizer, as torch.optim names them, such as options = {betas = [0.9, 0.99]}. Unset are torch's
@@ -253,7 +253,6 @@ class Training(Section):
         common = {"momentum": self.momentum, "weight_decay": self.weight_decay}
         return {**{key: value for key, value in common.items() if value}, **(self.options or {})}
 
-    @property
     def augmentation(self) -> "Augment | None":
         """The function at the import path `augment`."""
         return None if self.augment is None else imported_function("training.augment", self.augment)
@@ -273,7 +272,7 @@ class Training(Section):
             if self.schedule == schedule and missing:
                 problems.append(f'training.schedule = "{schedule}" needs {" and ".join(missing)}')
         with collecting(problems):
-            _ = self.augmentation
+            self.augmentation()
         return problems + self._problems_of_optimizer(config)
 
     def _problems_of_optimizer(self, config: "Config") -> list[str]:

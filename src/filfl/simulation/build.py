@@ -106,7 +106,7 @@ def make_parts(
         start=State(net.weights()),
         loss=loss or (cross_entropy if data.classes else mean_squared_error),
         metrics={**built_in, **own_metrics(config, metrics or {})},
-        augment=augment or config.training.augmentation,
+        augment=augment or config.training.augmentation(),
         V=samples_on(net, data, filter_data.filter_x, filter_data.filter_y).aligned(),
         test_set=samples_on(net, data, data.test_x, data.test_y).aligned(),
         problem=_known_problem(config, data, say) if loss is None else None,
