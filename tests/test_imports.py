@@ -25,6 +25,7 @@ ORDER = [
 RANK = {name: i for i, names in enumerate(ORDER) for name in names}
 WITHIN = {
     *(("system", "errors"), ("weights", "errors"), ("config.schema", "errors"), ("evaluation", "weights")),
+    ("evaluation", "errors"),
     *(("selection", "availability"), ("attacks", "availability"), ("attacks", "data")),
     *(("filtering", "values"), ("values", "filtering")),
 }

@@ -166,7 +166,7 @@ def test_all_trackers_log_every_round_under_the_same_names(config: dict[str, Any
         points, parameters = read_back(name, tmp_path / "run")
         assert_same(points, expected)
         assert {**parameters, "filter.name": "rgf"} == parameters
-        assert float(parameters["training.lr"]) == result.config.training.lr
+        assert float(parameters["training.momentum"]) == result.config.training.momentum
         assert parameters["model.hidden"] == "[8]" and int(parameters["availability.n"]) == 8
     assert not (tmp_path / "mlruns").exists() and not (tmp_path / "wandb").exists(), (
         "no files outside the run directory"

@@ -11,17 +11,21 @@ if TYPE_CHECKING:
     from filfl.filtering import Filtering, dgf, keep_all, local_search, opt, rgf
     from filfl.report.comparison import Comparison
     from filfl.rng import stream
+    from filfl.runs import STOP, EarlyStopping, Stop
     from filfl.simulation import Result, load, simulate
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "STOP": "filfl.runs",
     "Comparison": "filfl.report.comparison",
     "Config": "filfl.config.config",
+    "EarlyStopping": "filfl.runs",
     "FederatedData": "filfl.data",
     "FilflError": "filfl.errors",
     "Filtering": "filfl.filtering",
     "Result": "filfl.simulation",
+    "Stop": "filfl.runs",
     "compare": "filfl.commands.compare",
     "dgf": "filfl.filtering",
     "keep_all": "filfl.filtering",
@@ -34,12 +38,15 @@ _HOMES = {
 }
 
 __all__ = [
+    "STOP",
     "Comparison",
     "Config",
+    "EarlyStopping",
     "FederatedData",
     "FilflError",
     "Filtering",
     "Result",
+    "Stop",
     "compare",
     "dgf",
     "keep_all",

@@ -46,7 +46,7 @@ Jobs = Annotated[
 ]
 Target = Annotated[
     float | None,
-    typer.Option("--target", min=0, max=1, metavar="ACCURACY", help='Test accuracy for the columns "to target".'),
+    typer.Option("--target", metavar="VALUE", help='Accuracy, or primary metric, for the columns "to target".'),
 ]
 Scale = Annotated[
     str | None, typer.Option("--scale", metavar="NAME", help="One of the scales in the config, e.g. paper.")
@@ -112,6 +112,8 @@ def run(
     summary = result.summary
     accuracy = "-" if summary["final_accuracy"] is None else f"{summary['final_accuracy']:.3f}"
     say(f"final accuracy      {accuracy} (mean of the last {LAST} tested rounds)")
+    for name, value in summary["final_metrics"].items():
+        say(f"{f'final {name}':19s} {'-' if value is None else f'{value:.4g}'}")
     say(f"tested on           {summary['test_set']}")
     say(f"mean |S^f|          {summary['mean_filtered']:.1f}")
     say(f"uplink              {summary['uplink_bytes'] / 1e6:.1f} MB")
@@ -148,7 +150,7 @@ def compare(
     experiment = Experiment.load(source).at_scale(scale)
     if arm:
         experiment = replace(experiment, arms=tuple(map(parse_arm, arm)))
-    if target is not None and not math.isnan(target):
+    if target is not None and math.isfinite(target):
         experiment = replace(experiment, compare=replace(experiment.compare, target=target))
     changes = parse_changes(set_ or [])
     name = experiment.config(changes).name

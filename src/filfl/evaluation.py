@@ -9,8 +9,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from filfl.errors import PluginError
 from filfl.weights import FlatModel, Weights
 
+Augment = Callable[[Tensor, np.random.Generator], Tensor]
+"""(inputs of a training batch, rng) -> inputs of the same number of samples."""
 Loss = Callable[[Tensor, Tensor], Tensor]
 """(outputs, targets) -> the mean loss of the batch."""
 Metric = Callable[[Tensor, Tensor], float]
@@ -92,9 +95,31 @@ class Samples:
         """The samples of these rows, in this order."""
         return replace(self, x=self.x[rows.to(self.x.device)], y=self.y[rows.to(self.y.device)])
 
+    def augmented(self, augment: Augment, rng: np.random.Generator) -> "AugmentedSamples":
+        """The same samples, whose batches are changed by a function."""
+        return AugmentedSamples(self.x, self.y, self.scale, self.shift, augment, rng)
+
     def without_targets(self) -> "Samples":
         """The same inputs without targets, for a client that has to predict them."""
         return replace(self, y=self.y.new_empty(len(self), 0))
+
+
+@dataclass(frozen=True)
+class AugmentedSamples(Samples):
+    """Samples for training. The inputs of every batch are changed by the user's function."""
+
+    augment: Augment
+    rng: np.random.Generator
+
+    def batch(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        x, y = super().batch(index)
+        changed: object = self.augment(x, self.rng)
+        if not isinstance(changed, Tensor) or changed.shape[:1] != y.shape[:1]:
+            got = f"{list(changed.shape)}" if isinstance(changed, Tensor) else type(changed).__name__
+            raise PluginError(
+                f"augment must return a tensor with as many samples as it was given ({len(y)}; got {got})"
+            )
+        return changed, y
 
 
 def _forward(model: FlatModel, weights: Weights, samples: Samples) -> Iterator[tuple[Tensor, Tensor]]:
@@ -140,7 +165,18 @@ def score(
     chunks = list(_forward(model, weights, samples))
     mean = sum(len(y) * float(loss(outputs, y)) for outputs, y in chunks) / len(samples)
     all_outputs = torch.cat([outputs for outputs, _ in chunks])
-    return mean, {name: float(metric(all_outputs, samples.y)) for name, metric in metrics.items()}
+    return mean, {name: _number(name, metric, all_outputs, samples.y) for name, metric in metrics.items()}
+
+
+def _number(name: str, metric: Metric, outputs: Tensor, targets: Tensor) -> float:
+    try:
+        return float(metric(outputs, targets))
+    except Exception as error:
+        shapes = f"outputs {list(outputs.shape)} and targets {list(targets.shape)}"
+        raise PluginError(
+            f"the metric {name} does not fit the data ({shapes}, from which it must make a number): "
+            f"{type(error).__name__}: {error}"
+        ) from error
 
 
 def full_gradient(model: FlatModel, weights: Weights, samples: Samples, loss: Loss) -> Tensor:

@@ -8,11 +8,12 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 import torch
-from flwr.app import Array, ArrayRecord
+from flwr.app import Array, ArrayRecord, MetricRecord
 from flwr.serverapp import strategy as flower
 from hypothesis import given
 from sites import SITES, batches, federation, initial, loss_on_v, new_net, numbers, plain_app
 
+import filfl
 from federation import MemoryGrid, Node
 from filfl.errors import RunError
 from filfl.flower import FilFL, add_queries
@@ -66,6 +67,25 @@ def test_a_resumed_run_equals_an_uninterrupted_one(name: str, killed_after: int,
     np.testing.assert_array_equal(numbers(resumed.arrays), numbers(whole.arrays))
     assert (cut / "rounds.jsonl").read_bytes() == (tmp_path / "whole" / "rounds.jsonl").read_bytes()
     assert len(read_run(cut).times) == ROUNDS
+
+
+def test_early_stopping_ends_the_run_also_after_a_resume(tmp_path: Path) -> None:
+    tested = {"evaluate_fn": lambda t, arrays: MetricRecord({"f1": 1.0 - min(t, 2)})}  # best before the first round
+    stopping = filfl.EarlyStopping("f1", patience=3)
+    results = {}
+    for name in ("whole", "cut"):
+        if name == "cut":
+            with pytest.raises(Killed):
+                strategy(WRAPPED["FedAvg"](), tmp_path / name, callbacks=[kill_after(2), stopping]).start(
+                    federation(), initial(), num_rounds=ROUNDS, **tested
+                )
+        results[name] = strategy(WRAPPED["FedAvg"](), tmp_path / name, callbacks=[stopping]).start(
+            federation(), initial(), num_rounds=ROUNDS, **tested
+        )
+        run = read_run(tmp_path / name)
+        assert len(run.records) == 4 and run.finished
+        assert run.stopped == "f1 did not improve for 3 tests (best 0 in round 1)"
+    np.testing.assert_array_equal(numbers(results["whole"].arrays), numbers(results["cut"].arrays))
 
 
 def test_a_finished_run_is_not_overwritten(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ class Task:
         [(x, y)], _ = self.batches(site)
         model = self.network()
         model.load_state_dict(state)
-        optimizer = torch.optim.SGD(model.parameters(), lr=training.lr)
+        optimizer = torch.optim.SGD(model.parameters(), lr=training.lr_at(t))
         rng = stream(self.config.seed, t, "batches", site)  # the order of the simulator in this round
         total = number = 0.0
         for _ in range(training.epochs or 1):

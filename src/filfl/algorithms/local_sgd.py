@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from filfl.algorithms.base import Algorithm
 from filfl.evaluation import Loss, Samples
@@ -34,10 +35,12 @@ def local_sgd(
     lr: float,
     momentum: float,
     weight_decay: float,
+    clip: float | None = None,
 ) -> float:
     """Train `model` from w_t with one step of SGD for every batch of `steps`. Returns the mean loss of these batches.
 
     The arithmetic is that of torch.optim.SGD. The momentum starts at zero in every round.
+    clip: the largest norm of the gradient, that of the algorithm's penalty included.
     """
     model.load(w_t)
     model.module.train()
@@ -51,9 +54,15 @@ def local_sgd(
         step_loss = loss(model.module(x), y)
         # One gradient per parameter: joining them in one vector would copy all of them.
         direction = list(torch.autograd.grad(step_loss, model.trained, materialize_grads=True))
+        penalty = algorithm.penalty_gradient(w, w_start)
+        if clip is not None:
+            if penalty is not None:
+                torch._foreach_add_(direction, model.layout.views(penalty))
+                penalty = None
+            clip_norm_(direction, clip)
         if weight_decay:
             torch._foreach_add_(direction, views, alpha=weight_decay)
-        if (penalty := algorithm.penalty_gradient(w, w_start)) is not None:
+        if penalty is not None:
             torch._foreach_add_(direction, model.layout.views(penalty))
         if momentum:
             if velocity is not None:
@@ -64,3 +73,9 @@ def local_sgd(
         losses.append(step_loss.detach())
         sizes.append(len(index))
     return float(torch.stack(losses).double().cpu() @ torch.tensor(sizes, dtype=torch.float64)) / sum(sizes)
+
+
+def clip_norm_(gradients: list[Tensor], limit: float) -> None:
+    """Scale a gradient, one tensor per parameter, down to the norm `limit` if it is larger, as clip_grad_norm_ does."""
+    norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+    torch._foreach_mul_(gradients, (limit / (norm + 1e-6)).clamp(max=1))

@@ -19,7 +19,7 @@ from filfl.config.experiment import Arm, Experiment, read_arms
 from filfl.config.schema import objects_of
 from filfl.data import Dataset, FederatedData
 from filfl.errors import ConfigError
-from filfl.evaluation import Loss, Metric
+from filfl.evaluation import Augment, Loss, Metric
 from filfl.models import Model
 from filfl.report.comparison import Comparison, read_comparison, report_comparison
 from filfl.runs import Callback, RunCallback
@@ -40,6 +40,7 @@ def compare(
     model: Callable[[], nn.Module] | Model | None = None,
     loss: Loss | None = None,
     metrics: Mapping[str, Metric] | None = None,
+    augment: Augment | None = None,
     callbacks: Sequence[Callback | RunCallback] = (),
     target: float | None = None,
     out: str | Path | None = None,
@@ -55,7 +56,7 @@ def compare(
         are tested against; "against" names another.
     seeds: the number of runs per arm, with consecutive seeds. jobs: the number of parallel runs, by default one per
         core.
-    data, model, loss, metrics, callbacks: as for `simulate`. They are sent to the worker processes.
+    data, model, loss, metrics, augment, callbacks: as for `simulate`. They are sent to the worker processes.
     target: the test accuracy for the columns "to target", by default nine tenths of the best final accuracy.
     out: a directory for the runs, the table and the plots, of which `filfl report` makes a page. By default the runs
         are in a temporary folder that is removed when Python ends. resume: resume the comparison in `out`.
@@ -77,7 +78,7 @@ def compare(
             raise ConfigError(f"target must be an accuracy between 0 and 1 (got {target!r})")
         experiment = replace(experiment, compare=replace(experiment.compare, target=target))
     directory = Path(out).expanduser() if out is not None else _temporary()
-    given = Given(loss, metrics, tuple(callbacks))
+    given = Given(loss, metrics, augment, tuple(callbacks))
     title = experiment.compare.title or experiment.config({}).name
     plan = plan_arms(experiment, directory, title, seeds or experiment.compare.seeds, {}, given)
     for run in runs_of([plan]):

@@ -12,8 +12,9 @@ import tomli_w
 from filfl.comparison.pool import Given, PlannedRun, RunProgress, run_all
 from filfl.config.config import Config
 from filfl.config.experiment import Arm, Compare, Experiment
-from filfl.errors import RunError
+from filfl.errors import ConfigError, RunError
 from filfl.runs.files import write_atomic
+from filfl.runs.metrics import ACCURACY
 
 PLAN = "comparison.toml"
 
@@ -83,6 +84,12 @@ def plan_comparison(
     arms = experiment.checked_arms()
     first = experiment.config(changes).seed
     configs = {arm.name: experiment.config(changes, arm) for arm in arms}
+    target, primary = experiment.compare.target, configs[arms[0].name].evaluate.primary
+    if target is not None and not 0 <= target <= 1 and primary in (None, ACCURACY):
+        raise ConfigError(
+            f"compare.target is an accuracy and must be between 0 and 1 (got {target:g}); for a target in another "
+            "metric, set evaluate.primary"
+        )
     runs = {
         arm: tuple(planned(arm, replace(config, seed=seed)) for seed in range(first, first + num_seeds))
         for arm, config in configs.items()

@@ -27,7 +27,7 @@ from filfl.system import num_cores
 
 if TYPE_CHECKING:  # the parent does not need torch
     from filfl.config.config import Config
-    from filfl.evaluation import Loss, Metric
+    from filfl.evaluation import Augment, Loss, Metric
     from filfl.runs import Callback, RunCallback
 
 REFRESH = 0.1
@@ -40,6 +40,7 @@ class Given:
 
     loss: "Loss | None" = None
     metrics: "Mapping[str, Metric] | None" = None
+    augment: "Augment | None" = None
     callbacks: "Sequence[Callback | RunCallback]" = ()
 
 

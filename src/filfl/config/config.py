@@ -52,6 +52,10 @@ GENERAL: dict[str, type[Section]] = {
 SECTIONS = (*KINDS, *GENERAL)
 ALTERNATIVES = {"training.steps": "training.epochs", "training.epochs": "training.steps"}
 """Setting one of these unsets the other."""
+OPTIMIZER = "training.optimizer"
+"""Setting another one unsets training.options, which are those of one optimizer."""
+CHANGED_FIRST = (".name", OPTIMIZER)
+"""These change which other options there are."""
 UNSET = "unset"
 """The value that removes an option, as in filter.size = "unset"."""
 
@@ -242,9 +246,9 @@ def override(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, 
     """
     changes = dotted_keys(changes)
     result: dict[str, Any] = {k: dict(v) if isinstance(v, Mapping) else v for k, v in table.items()}
-    for key, value in sorted(changes.items(), key=lambda change: not change[0].endswith(".name")):
-        section, _, option = key.rpartition(".")
-        if not section:
+    for key, value in sorted(changes.items(), key=lambda change: not change[0].endswith(CHANGED_FIRST)):
+        section, _, option = key.partition(".")
+        if not option:
             result[key] = value
             continue
         options = result.setdefault(section, {})
@@ -254,6 +258,12 @@ def override(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, 
             old = options.get("name", KINDS[section].default)
             for other in option_names(section, old) - option_names(section, value) if value != old else ():
                 options.pop(other, None)
+        if key == OPTIMIZER and value != options.get(option):
+            options.pop("options", None)
+        option, _, inner = option.partition(".")
+        if inner:  # training.options.betas
+            before = options.get(option)
+            value = {**(before if isinstance(before, Mapping) else {}), inner: value}
         options[option] = value
         if value == UNSET:
             del options[option]
@@ -266,7 +276,7 @@ def dotted_keys(table: Mapping[str, Any]) -> dict[str, Any]:
     """{"filter": {"name": "dgf"}} and {"filter.name": "dgf"} both as the latter."""
     flat: dict[str, Any] = {}
     for key, value in table.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and "." not in key:
             flat |= {f"{key}.{option}": inner for option, inner in value.items()}
         else:
             flat[key] = value

@@ -11,7 +11,7 @@ from typing import Any
 
 from filfl.config.config import Config, dotted_keys, override
 from filfl.config.figure import Figure
-from filfl.config.schema import FOLDER_NAME, Count, Fraction, is_folder_name, read, show, unknown_name
+from filfl.config.schema import FOLDER_NAME, Count, is_folder_name, read, show, unknown_name
 from filfl.errors import ConfigError
 
 SECTIONS = ("arms", "factors", "compare", "scale", "figure")
@@ -45,10 +45,12 @@ class Compare:
     """The title of the table and the pictures. Unset is the name of the experiment."""
     seeds: Count = 3
     """The number of runs of every arm, with consecutive seeds from the seed of the config."""
-    target: Fraction | None = None
-    """The accuracy for "rounds to target". Unset is nine tenths of the best final accuracy."""
+    target: float | None = None
+    """The value of the primary metric for "rounds to target", such as an accuracy of 0.7. Unset is a tenth worse than
+    the best final value: nine tenths of the best accuracy."""
     at: tuple[Count, ...] = ()
-    """The rounds whose accuracy the table shows. Empty is after a sixth and a half of the rounds, and at the end."""
+    """The rounds whose primary metric the table shows. Empty is after a sixth and a half of the rounds, and at the end.
+    """
 
 
 @dataclass(frozen=True)
@@ -225,7 +227,7 @@ def parse_arm(text: str) -> Arm:
     name, _, pairs = text.partition(":")
     if not name.strip():
         raise ConfigError(f"--arm must be NAME:key=value,... (got {show(text)})")
-    # A comma inside brackets is part of a list, as in model.hidden=[64,32].
-    changes = parse_changes([pair for pair in re.split(r",(?![^\[]*\])", pairs) if pair.strip()])
+    # A comma inside brackets is part of a list or a table, as in model.hidden=[64,32].
+    changes = parse_changes([pair for pair in re.split(r",(?![^\[]*\])(?![^{]*\})", pairs) if pair.strip()])
     against = changes.pop("against", None)
     return Arm(name.strip(), changes, against)

@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, get_type_hints
@@ -118,12 +118,37 @@ def read_plugin(
     return plugin
 
 
+def imported_function(key: str, path: str) -> Any:
+    """The function at an import path, which is the value of a key."""
+    found = _object_at(f'{key} = "{path}"', path, "package.module:function", callable)
+    if not callable(found):
+        raise ConfigError(f'{key} = "{path}" must be a function (got a {type(found).__name__})')
+    return found
+
+
 def _imported(section: str, path: str) -> type[Any]:
     """The class at an import path, checked to be a plug-in of this section."""
     setting, base = f'{section}.name = "{path}"', KINDS[section].base
+
+    def is_plugin(value: object) -> bool:
+        return inspect.isclass(value) and issubclass(value, base) and value is not base
+
+    found = _object_at(setting, path, IMPORT_PATH, is_plugin)
+    parent = f"{base.__module__.removesuffix('.base')}.{base.__name__}"
+    if not inspect.isclass(found) or not issubclass(found, base):
+        got = f"the class {found.__name__}" if inspect.isclass(found) else f"a {type(found).__name__}"
+        raise ConfigError(f"{setting} must be a class that inherits from {parent} (got {got})")
+    if missing := sorted(getattr(found, "__abstractmethods__", ())):
+        raise ConfigError(f"{setting} must define {' and '.join(missing)}, as {parent} requires")
+    check_options(setting, found)
+    return found
+
+
+def _object_at(setting: str, path: str, form: str, fits: Callable[[object], bool]) -> Any:
+    """The object at an import path. If there is none, the message has the names in that module whose value `fits`."""
     module, _, attribute = path.partition(":")
     if not re.fullmatch(r"\w+(\.\w+)*:\w+(\.\w+)*", path):
-        raise ConfigError(f"{setting} is not an import path; write {IMPORT_PATH}")
+        raise ConfigError(f"{setting} is not an import path; write {form}")
     try:
         found: Any = import_module(module)
     except ModuleNotFoundError as error:
@@ -137,18 +162,10 @@ def _imported(section: str, path: str) -> type[Any]:
         raise ConfigError(f"{setting}: importing {module} fails: {type(error).__name__}: {error}") from error
     for part in attribute.split("."):
         if not hasattr(found, part):
-            classes = {key: value for key, value in vars(found).items() if inspect.isclass(value)}
-            defined = [key for key, cls in classes.items() if issubclass(cls, base) and cls is not base]
+            defined = [key for key, value in vars(found).items() if fits(value) and not key.startswith("_")]
             hint = f"; it has {', '.join(defined)}" if defined else ""
             raise ConfigError(f"{setting}: {module} has no {attribute}{hint}")
         found = getattr(found, part)
-    parent = f"{base.__module__.removesuffix('.base')}.{base.__name__}"
-    if not inspect.isclass(found) or not issubclass(found, base):
-        got = f"the class {found.__name__}" if inspect.isclass(found) else f"a {type(found).__name__}"
-        raise ConfigError(f"{setting} must be a class that inherits from {parent} (got {got})")
-    if missing := sorted(getattr(found, "__abstractmethods__", ())):
-        raise ConfigError(f"{setting} must define {' and '.join(missing)}, as {parent} requires")
-    check_options(setting, found)
     return found
 
 

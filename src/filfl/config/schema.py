@@ -183,6 +183,8 @@ def show(value: object) -> str:
         return str(value).lower()
     if isinstance(value, int) and abs(value) > 10**18:
         return "a huge number"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key} = {show(inner)}" for key, inner in value.items()) + "}"
     return f'"{value}"' if isinstance(value, str) else str(value)
 
 
@@ -199,6 +201,8 @@ def _convert(value: Any, hint: Any) -> Any:
         return _convert(value, next(a for a in args if a is not type(None)))
     if origin is tuple and isinstance(value, list | tuple):
         return tuple(_convert(item, args[0]) for item in value)
+    if origin is Mapping and isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return dict(value)
     if origin is Literal and value in args and type(value) in {type(a) for a in args}:
         return value
     if hint is float and isinstance(value, numbers.Real) and not isinstance(value, bool):
@@ -226,6 +230,8 @@ def allowed(hint: Any) -> str:
         return "one of " + ", ".join(str(a) for a in args)
     if origin is tuple:
         return f"a list, each item {allowed(args[0])}"
+    if origin is Mapping:
+        return "a table of options"
     names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
     if hint not in names:
         raise TypeError(f"options cannot have the type {getattr(hint, '__name__', hint)}")

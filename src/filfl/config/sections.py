@@ -1,17 +1,34 @@
 """The sections of a config with general options: their types, defaults and ranges."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from filfl.config.plugins import NO_FILTER, name_of
-from filfl.config.schema import NOT_AN_OPTION, Count, Fraction, NonNegative, Positive, Range, Section, Whole, options_of
+from filfl.algorithms.optimizers import OPTIMIZERS, SGD, default_lr, make_optimizer, optimizer_problems, option_names
+from filfl.config.plugins import NO_FILTER, imported_function, name_of
+from filfl.config.schema import (
+    NOT_AN_OPTION,
+    Count,
+    Fraction,
+    NonNegative,
+    Positive,
+    Range,
+    Section,
+    Whole,
+    collecting,
+    options_of,
+)
 from filfl.filtering import DGF, Filter
 from filfl.filtering.exhaustive import too_many
 from filfl.filtering.judges import JUDGES
 
 if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.optim import Optimizer
+
     from filfl.config.config import Config
     from filfl.data import FederatedData
+    from filfl.evaluation import Augment, Metric
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,7 +201,7 @@ class FilterOptions(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class Training(Section):
-    """Local training of a client with SGD in one round."""
+    """Local training of a client in one round."""
 
     epochs: Count | None = None
     """E, the number of passes over the client's data. 1 if neither epochs nor steps is set. Set only one of the two."""
@@ -192,8 +209,18 @@ class Training(Section):
     """The number of batches, instead of epochs."""
     batch: Count = 16
     """The number of samples in a batch. The last batch of an epoch may be smaller."""
-    lr: Positive = 0.1
-    """The step size."""
+    optimizer: str = SGD
+    """A class of torch.optim, such as SGD, Adam, AdamW or RMSprop. Every client has a new one in every round. Only SGD
+    can be vectorized."""
+    options: Mapping[str, Any] | None = None
+    """Options of the optimizer, as torch.optim names them, such as options = {betas = [0.9, 0.99]}. Unset are torch's
+    defaults."""
+    clip: Positive | None = None
+    """The largest norm of a gradient: a larger one is scaled down to it. Unset is no limit."""
+    augment: str | None = None
+    """The import path of a function (x, rng) -> x that changes every batch of training inputs. See extending.md."""
+    lr: Positive | None = None
+    """The step size. Unset is 0.1 for SGD, and torch's default for the other optimizers, such as 0.001 for Adam."""
     schedule: Literal["constant", "step", "inverse"] = "constant"
     """The step size of round t = 1, 2, ... constant: lr. step: lr * factor^floor(t / every). inverse: beta / t."""
     factor: Positive | None = None
@@ -204,15 +231,36 @@ class Training(Section):
     """With schedule = "inverse": the step size of the first round; that of round t is beta / t."""
     momentum: Fraction = 0.0
     """The momentum of SGD, as in torch.optim.SGD. It starts at zero in every round. 0 is none; at 1 gradients
-    accumulate without decay."""
+    accumulate without decay. With another optimizer, 0 is torch's default."""
     weight_decay: NonNegative = 0.0
-    """The factor of an L2 penalty, weight_decay / 2 ||w||^2, as in torch.optim.SGD. 0 is none."""
+    """The factor of an L2 penalty, weight_decay / 2 ||w||^2, as in torch.optim.SGD. 0 is none. With another optimizer,
+    0 is torch's default, such as 0.01 for AdamW; set options = {weight_decay = 0} for none."""
 
     def lr_at(self, t: int) -> float:
         """eta_t, the step size of round t."""
+        lr = default_lr(self.optimizer) if self.lr is None else self.lr
         if self.schedule == "step":
-            return self.lr * float((self.factor or 1.0) ** (t // (self.every or 1)))
-        return (self.beta or 1.0) / t if self.schedule == "inverse" else self.lr
+            return lr * float((self.factor or 1.0) ** (t // (self.every or 1)))
+        return (self.beta or 1.0) / t if self.schedule == "inverse" else lr
+
+    @property
+    def is_sgd(self) -> bool:
+        """Whether the steps are those of SGD without further options, which can be vectorized."""
+        return self.optimizer == SGD and not self.options
+
+    @property
+    def optimizer_options(self) -> dict[str, Any]:
+        """The options of the optimizer, apart from the step size."""
+        common = {"momentum": self.momentum, "weight_decay": self.weight_decay}
+        return {**{key: value for key, value in common.items() if value}, **(self.options or {})}
+
+    def augmentation(self) -> "Augment | None":
+        """The function at the import path `augment`."""
+        return None if self.augment is None else imported_function("training.augment", self.augment)
+
+    def new_optimizer(self, parameters: Sequence["Tensor"], t: int = 1) -> "Optimizer":
+        """The optimizer of a client in round t."""
+        return make_optimizer(self.optimizer, parameters, self.lr_at(t), self.optimizer_options)
 
     def problems(self, config: "Config") -> list[str]:
         problems = []
@@ -224,15 +272,56 @@ class Training(Section):
             missing = [f"training.{option}" for option in needed if getattr(self, option) is None]
             if self.schedule == schedule and missing:
                 problems.append(f'training.schedule = "{schedule}" needs {" and ".join(missing)}')
+        with collecting(problems):
+            self.augmentation()
+        return problems + self._problems_of_optimizer(config)
+
+    def _problems_of_optimizer(self, config: "Config") -> list[str]:
+        if self.is_sgd:
+            return []
+        problems = []
+        for key in ("momentum", "weight_decay") if self.optimizer in OPTIMIZERS else ():
+            if getattr(self, key) and key in (self.options or {}):
+                problems.append(f"training.{key} and training.options.{key} are the same option; set only one")
+            elif getattr(self, key) and key not in option_names(self.optimizer):
+                problems.append(f"training.{key} is not an option of {self.optimizer}; remove it")
+        problems = problems or optimizer_problems(self.optimizer, self.optimizer_options)
+        if config.execution.mode == "vectorized" and not self.is_sgd:
+            with_options = " with training.options" if self.optimizer == SGD else ""
+            problems.append(
+                f'execution.mode = "vectorized" is for SGD only (got training.optimizer = "{self.optimizer}"'
+                f'{with_options}); set execution.mode to "auto"'
+            )
         return problems
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluate(Section):
-    """When the global model is tested."""
+    """When and by what the global model is tested."""
 
     every: Count = 1
     """The number of rounds between two tests. 1 is every round. The last round is always tested."""
+    metrics: tuple[str, ...] = ()
+    """Your own metrics in addition to the accuracy: import paths of functions (outputs, targets) -> number, such as
+    ["mypackage.metrics:f1"]. Each has the name of its function."""
+    primary: str | None = None
+    """The metric by which runs are compared, and which targets are about: accuracy, loss, or the name of a metric of
+    your own. Unset is the accuracy, or the loss if the targets are numbers."""
+    better: Literal["higher", "lower"] | None = None
+    """Which values of the primary metric are better. Unset is lower for the loss, and higher for all others."""
+
+    def functions(self) -> dict[str, "Metric"]:
+        """The functions at the import paths, by the name of the metric."""
+        return {path.rpartition(":")[2]: imported_function("evaluate.metrics", path) for path in self.metrics}
+
+    def problems(self, config: "Config") -> list[str]:
+        problems: list[str] = []
+        with collecting(problems):
+            if len(self.functions()) < len(self.metrics):
+                problems.append("evaluate.metrics: two functions have the same name; rename one of them")
+        if self.better is not None and self.primary is None:
+            problems.append("evaluate.better is about the primary metric; set evaluate.primary")
+        return problems
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,10 +31,20 @@ from filfl.flower.records import layout_of, to_weights
 from filfl.flower.testing import FederatedTest, log_round
 from filfl.flower.wrapped_strategy import WrappedStrategy
 from filfl.logits.messages import Recipients
-from filfl.runs import Callback, RunStore, finished, open_store, run_rounds
+from filfl.runs import (
+    Callback,
+    RunCallback,
+    RunStart,
+    RunStore,
+    finished,
+    open_callbacks,
+    open_store,
+    run_rounds,
+    with_seconds,
+)
 from filfl.runs.files import to_json
 from filfl.runs.make_server import make_server
-from filfl.runs.store import CLIENTS
+from filfl.runs.store import CLIENTS, TIMES, read_times
 from filfl.selection import Selection, Selects
 from filfl.system import one_thread
 from filfl.weights import Layout, Mismatch
@@ -59,7 +69,7 @@ class FilFL(Strategy):
     max_examples: a node that claims more examples is refused.
     identity: "node": a client is identified by its node id (with keys, the same one after a reconnect); "partition": by
         its partition id; "auto": by partition in a simulation, where node ids differ in every run, otherwise by node.
-    callbacks: functions (record, state) that are called after every round.
+    callbacks: functions (record, state) that are called after every round, and `filfl.EarlyStopping`.
     """
 
     def __init__(
@@ -80,7 +90,7 @@ class FilFL(Strategy):
         wait: float = 300.0,
         max_examples: int = MAX_EXAMPLES,
         identity: Literal["auto", "node", "partition"] = "auto",
-        callbacks: Iterable[Callback] = (),
+        callbacks: Iterable[Callback | RunCallback] = (),
     ) -> None:
         self.strategy = strategy
         self._wrapped = WrappedStrategy(strategy)
@@ -172,11 +182,17 @@ class FilFL(Strategy):
                 log(WARNING, warning)
             if not (store and store.resumed):
                 test.before_first_round(clients.arrays(start.w))
-            callbacks = [follow, *self._callbacks]
-            state, _ = run_rounds(server, start, num_rounds, test, config.evaluate.every, callbacks, store)
+            before = with_seconds(store.records, read_times(store.directory / TIMES)) if store else []
+            run = RunStart(config, self._out, before, partial(log, INFO))
+            callbacks = stack.enter_context(open_callbacks([follow, *self._callbacks], run))
+            state, records, stopped = run_rounds(
+                server, start, num_rounds, test, config.evaluate.every, callbacks, store
+            )
+            if stopped:
+                log(INFO, "stopped after round %d of %d: %s", len(records), num_rounds, stopped)
             if store:
                 # The server knows a frozen part only where it has the network.
-                store.finish(layout.unflatten(state.w) if V is None else V.state(state.w))
+                store.finish(layout.unflatten(state.w) if V is None else V.state(state.w), stopped=stopped)
         log(INFO, "finished in %.1f s", time.monotonic() - began)
         return replace(test.result, arrays=clients.arrays(state.w), train_metrics_clientapp=average.metrics)
 

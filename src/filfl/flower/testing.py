@@ -12,11 +12,8 @@ from flwr.serverapp.strategy import Result
 from filfl.core.metering import SCALARS
 from filfl.flower.grid_clients import GridClients
 from filfl.rng import stream
+from filfl.runs.metrics import ACCURACY_NAMES, LOSS_NAMES
 from filfl.weights import Weights
-
-ACCURACY = ("accuracy", "test_accuracy", "test-accuracy", "eval_acc", "acc")
-LOSS = ("loss", "test_loss", "test-loss", "eval_loss")
-"""The names that evaluation functions use for these two."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +41,8 @@ class FederatedTest:
         scores: Mapping[str, Any] = dict(server or clients or {})
         numbers = {name: float(value) for name, value in scores.items() if isinstance(value, int | float)}
         return {
-            "test_accuracy": next((numbers[name] for name in ACCURACY if name in numbers), None),
-            "test_loss": next((numbers[name] for name in LOSS if name in numbers), None),
+            "test_accuracy": next((numbers[name] for name in ACCURACY_NAMES if name in numbers), None),
+            "test_loss": next((numbers[name] for name in LOSS_NAMES if name in numbers), None),
             "metrics": numbers,
             "notes": self.clients.take_notes(),
             **sent,

@@ -17,11 +17,13 @@ from filfl.config.config import dotted_keys, identity_of
 from filfl.config.figure import Figure
 from filfl.errors import ConfigError
 from filfl.report.formatting import count
+from filfl.report.measures import key_of, primary_of
 from filfl.report.plots import SUMMARY_PLOTS, Drawn, draw_comparison, draw_panels, main_curves
-from filfl.report.series import CURVES, rounded, series_of, thinned
+from filfl.report.series import curve_keys, curve_named, rounded, series_of, thinned
 from filfl.report.statistics import ArmStatistics, Spread, compare_arms, default_rounds, default_target
 from filfl.report.table import ComparisonTable, comparison_table
 from filfl.runs.files import write_atomic
+from filfl.runs.metrics import Primary
 from filfl.runs.reader import Run, read_finished_run
 from filfl.simulation.result import Result, pandas_for
 from filfl.simulation.stored import stored_result
@@ -49,6 +51,7 @@ class Comparison:
     """The measure of the tests."""
     target: float
     drawn: Drawn
+    primary: Primary
     pictures: Sequence[Path] = ()
 
     @property
@@ -142,19 +145,20 @@ def read_comparison(plan: Plan, figure: Figure | None = None) -> Comparison:
     runs = {arm: [read_finished_run(planned.directory) for planned in seeds] for arm, seeds in plan.runs.items()}
     records = {arm: [run.records for run in seeds] for arm, seeds in runs.items()}
     against = {arm.name: arm.against or plan.arms[0].name for arm in plan.arms}
-    target = default_target(records) if plan.compare.target is None else plan.compare.target
+    everything = [run for seeds in runs.values() for run in seeds]
+    primary = primary_of(everything)
+    target = default_target(records, primary) if plan.compare.target is None else plan.compare.target
     rounds = max(len(run.records) for seeds in runs.values() for run in seeds)
     shown = tuple(t for t in plan.compare.at if t <= rounds) or default_rounds(rounds)
-    statistics = compare_arms(records, against, target, shown)
-    curves = {name: curve for name, curve in CURVES.items() if figure is None or name in figure.curves}
+    statistics = compare_arms(records, against, target, shown, primary)
+    curves = [name for name in curve_keys(everything, primary) if figure is None or name in figure.curves]
     drawn = {
-        arm: {name: s for name, curve in curves.items() if (s := series_of(curve, seeds))}
-        for arm, seeds in runs.items()
+        arm: {name: s for name in curves if (s := series_of(curve_named(name), seeds))} for arm, seeds in runs.items()
     }
     title = f"{plan.title} ({count(len(plan.seeds), 'seed')})"
-    measure = figure.measure if figure else "accuracy"
-    table = comparison_table(title, statistics, target, len(plan.seeds), measure)
-    return Comparison(plan, runs, statistics, table, measure, target, drawn)
+    measure = figure.measure if figure else key_of(primary)
+    table = comparison_table(title, statistics, target, len(plan.seeds), measure, primary)
+    return Comparison(plan, runs, statistics, table, measure, target, drawn, primary)
 
 
 def facts_of(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -176,6 +180,10 @@ def _summary(comparison: Comparison) -> dict[str, Any]:
         **plan.facts,
         "seeds": list(plan.seeds),
         "rounds": comparison.rounds,
+        "primary": {
+            "name": comparison.primary.name,
+            "better": "lower" if comparison.primary.lower else "higher",
+        },
         "target": comparison.target,
         # Arms may share a run, whose seconds count once.
         "seconds": round(sum({end["run"]: end["seconds"] for end in finished}.values()), 1),

@@ -1,6 +1,6 @@
 """The measures of a run: each reduces the run's records to one number."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from scipy import optimize
 
+from filfl.runs.metrics import ACCURACY, ACCURATE, LOSS, Primary, own_metrics
+from filfl.runs.reader import Run
 from filfl.runs.summary import LAST, Record, Records, mean
 
 
@@ -119,3 +121,41 @@ MEASURES = {
     "uplink": Measure("uplink\nMB", lambda rs: sum(r["uplink_bytes"] for r in rs) / 1e6 if rs else None, "{:.1f}"),
 }
 """By name. Accuracies, losses and the distance are final values; the others are means over rounds that have them."""
+
+OWN = "metrics."
+"""Before the name of a user's own metric: metrics.f1."""
+KEYS = {LOSS: "test-loss", "client_accuracy": "client-accuracy", "worst_tenth": "worst-tenth", "distance": "distance"}
+SHARES = ("accuracy", "client-accuracy", "worst-tenth")
+"""Measures that are shown in percent."""
+
+
+def measure_named(key: str) -> Measure:
+    """One of `MEASURES`, or the final value of a user's own metric."""
+    if key in MEASURES:
+        return MEASURES[key]
+    name = key.removeprefix(OWN)
+    return Measure(f"final\n{name}", _final(lambda r: metric_of(r, name)), "{:.4g}")
+
+
+def measure_keys(runs: Iterable[Records]) -> list[str]:
+    """Every measure that these runs may have: the accuracy, the user's own metrics, then the others."""
+    own = dict.fromkeys(name for records in runs for name in own_metrics(records))
+    first, *others = MEASURES
+    return [first, *(OWN + name for name in own), *others]
+
+
+def key_of(primary: Primary) -> str:
+    """The measure that is the final value of the primary metric."""
+    return ACCURACY if primary.name == ACCURACY else KEYS.get(primary.name, OWN + primary.name)
+
+
+def primary_of(runs: Iterable[Run]) -> Primary:
+    """The primary metric that the config of the first run names; otherwise the accuracy, or the loss if there is no
+    accuracy."""
+    runs = list(runs)
+    named = runs[0].table.get("evaluate") if runs else None
+    if isinstance(named, Mapping) and isinstance(named.get("primary"), str):
+        return Primary.named(named["primary"], named.get("better"))
+    records = [record for run in runs for record in run.records]
+    losses = all(r["test_accuracy"] is None for r in records) and any(r["test_loss"] is not None for r in records)
+    return Primary.named(LOSS) if losses else ACCURATE

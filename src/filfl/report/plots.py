@@ -1,6 +1,7 @@
 """Plots of a comparison: curves over the rounds, bars of final values, and final values against upload."""
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -13,8 +14,8 @@ from matplotlib.ticker import LogLocator, NullFormatter
 from matplotlib.transforms import Bbox
 from numpy.typing import NDArray
 
-from filfl.report.measures import MEASURES
-from filfl.report.series import CURVES, Curve, Series
+from filfl.report.measures import measure_named
+from filfl.report.series import Curve, Series, curve_named
 
 # Okabe and Ito's palette, which colour-blind readers can distinguish.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
@@ -36,15 +37,21 @@ Drawn = Mapping[str, Mapping[str, Series]]
 
 def draw_comparison(drawn: Drawn, against: Mapping[str, str], title: str, directory: Path) -> list[Path]:
     """One PNG per curve, and comparison.png with the four most important ones, whose path comes first."""
-    names = [name for name in CURVES if any(name in series for series in drawn.values())]
-    paths = [draw_curves([name], drawn, against, title, directory / f"{name}.png") for name in names]
+    names = _names(drawn)
+    paths = [
+        draw_curves([name], drawn, against, title, directory / f"{re.sub(r'[^A-Za-z0-9_.-]', '_', name)}.png")
+        for name in names
+    ]
     return [draw_curves(main_curves(drawn), drawn, against, title, directory / "comparison.png"), *paths]
 
 
 def main_curves(drawn: Drawn) -> list[str]:
     """The names of the four most important curves."""
-    names = [name for name in CURVES if any(name in series for series in drawn.values())]
-    return [name for name in names if name not in ("train-loss", "gain", "gain-on-v")][:4]
+    return [name for name in _names(drawn) if name not in ("train-loss", "gain", "gain-on-v")][:4]
+
+
+def _names(drawn: Drawn) -> list[str]:
+    return list(dict.fromkeys(name for series in drawn.values() for name in series))
 
 
 def draw_curves(
@@ -70,7 +77,7 @@ def draw_panels(
     figure.set_layout_engine("constrained")
     axes = figure.subplots(rows, columns, squeeze=False).flatten()
     for axis, name in zip(axes, names, strict=True):
-        curve = CURVES[name]
+        curve = curve_named(name)
         for arm, series in drawn.items():
             if name in series:
                 _draw(axis, curve, series[name], arm, *places[arm])
@@ -101,7 +108,7 @@ def draw_summary_bars(summary: Mapping[str, Any], measure: str, path: Path, dpi:
             place = np.arange(len(groups)) + (i - (len(colours) - 1) / 2) * width
             axis.bar(place, mean, width, yerr=std, color=COLOURS[i % len(COLOURS)], label=colour, error_kw={"lw": 0.8})
         axis.set_xticks(range(len(groups)), groups, rotation=30, ha="right")
-        axis.set(ylabel=MEASURES[measure].title, title=", ".join(panel))
+        axis.set(ylabel=measure_named(measure).title, title=", ".join(panel))
     _legend(figure, len(colours))
     figure.suptitle(summary["title"], wrap=True)
     figure.savefig(path, dpi=dpi)
@@ -123,7 +130,7 @@ def draw_summary_uplink(summary: Mapping[str, Any], measure: str, path: Path, dp
             sent, mean, colour = found["uplink"]["mean"], found[measure]["mean"], COLOURS[i % len(COLOURS)]
             axis.errorbar(sent, mean, found[measure]["std"], color=colour, lw=1.2, alpha=0.35)
             axis.plot(sent, mean, "o", color=colour, markersize=5)
-        axis.set(xscale="log", xlabel="Uplink, MB", ylabel=MEASURES[measure].title, title=", ".join(panel))
+        axis.set(xscale="log", xlabel="Uplink, MB", ylabel=measure_named(measure).title, title=", ".join(panel))
         axis.xaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
         axis.xaxis.set_major_formatter("{x:g}")
         axis.xaxis.set_minor_formatter(NullFormatter())

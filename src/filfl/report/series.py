@@ -1,14 +1,25 @@
 """Curves over the rounds: mean and standard deviation over the seeds, per round."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
 import numpy as np
 
-from filfl.report.measures import gain_on_V_of, gap_of, honest_gain_of, metric_of, ratio_of
+from filfl.report.measures import (
+    KEYS,
+    OWN,
+    gain_on_V_of,
+    gap_of,
+    honest_gain_of,
+    key_of,
+    measure_keys,
+    metric_of,
+    ratio_of,
+)
 from filfl.report.statistics import standard_deviation
+from filfl.runs.metrics import ACCURATE, Primary
 from filfl.runs.reader import Run
 from filfl.runs.summary import Record
 
@@ -58,6 +69,21 @@ CURVES = {
 }
 
 
+def curve_named(key: str) -> Curve:
+    """One of `CURVES`, or that of a metric of the test."""
+    if key in CURVES:
+        return CURVES[key]
+    names = {measure: metric for metric, measure in KEYS.items()}
+    name = names.get(key, key.removeprefix(OWN))
+    return Curve(f"Test {name.replace('_', ' ')}", lambda record, run: metric_of(record, name))
+
+
+def curve_keys(runs: Iterable[Run], primary: Primary) -> list[str]:
+    """Every curve that these runs may have: that of the primary metric, the accuracy, own metrics, then the others."""
+    own = [key for key in measure_keys(run.records for run in runs) if key.startswith(OWN)]
+    return list(dict.fromkeys([key_of(primary), "accuracy", *own, *CURVES]))
+
+
 def series_of(curve: Curve, runs: Sequence[Run]) -> Series | None:
     """The curve over the runs of an arm, for the rounds that have a value; None if no round has one."""
     values: dict[int, list[float]] = defaultdict(list)
@@ -70,12 +96,12 @@ def series_of(curve: Curve, runs: Sequence[Run]) -> Series | None:
     return Series(rounds, mean, tuple(standard_deviation(values[t]) for t in rounds)) if rounds else None
 
 
-def uploaded(runs: Sequence[Run]) -> list[float]:
+def uploaded(runs: Sequence[Run], primary: Primary = ACCURATE) -> list[float]:
     """The megabytes that the clients had sent by each tested round: mean over the runs."""
     sent: dict[int, list[float]] = defaultdict(list)
     for run in runs:
         for record, total in zip(run.records, accumulate(r["uplink_bytes"] for r in run.records), strict=True):
-            if record["test_accuracy"] is not None:
+            if primary.of(record) is not None:
                 sent[record["round"]].append(total / 1e6)
     return [float(np.mean(sent[t])) for t in sorted(sent)]
 

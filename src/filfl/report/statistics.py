@@ -9,7 +9,8 @@ from functools import partial
 import numpy as np
 from scipy import stats
 
-from filfl.report.measures import MEASURES
+from filfl.report.measures import key_of, measure_keys, measure_named
+from filfl.runs.metrics import ACCURATE, Primary
 from filfl.runs.summary import Records, at_round, reached
 
 LEVEL = 0.05
@@ -48,8 +49,9 @@ class ArmStatistics:
     against: str
     """The arm it is tested against."""
     measures: dict[str, Spread]
-    """Those of `MEASURES` that its runs have."""
+    """Those that its runs have, by the key of `measure_named`."""
     accuracy_at: dict[int, Spread | None]
+    """The accuracy in some rounds, or the primary metric where it is another one."""
     rounds_to_target: Spread | None
     uplink_to_target: Spread | None
     """In bytes, over the seeds that reached the target."""
@@ -63,11 +65,16 @@ class ArmStatistics:
 
 
 def compare_arms(
-    runs: Mapping[str, Sequence[Records]], against: Mapping[str, str], target: float, at: Sequence[int]
+    runs: Mapping[str, Sequence[Records]],
+    against: Mapping[str, str],
+    target: float,
+    at: Sequence[int],
+    primary: Primary = ACCURATE,
 ) -> list[ArmStatistics]:
     """The statistics of every arm. `runs` holds the records of each seed, with the seeds in the same order."""
+    keys = measure_keys(records for seeds in runs.values() for records in seeds)
     measures = {
-        arm: {name: spread for name, measure in MEASURES.items() if (spread := over_seeds(seeds, measure.of))}
+        arm: {key: spread for key in keys if (spread := over_seeds(seeds, measure_named(key).of))}
         for arm, seeds in runs.items()
     }
     return [
@@ -75,9 +82,9 @@ def compare_arms(
             arm=arm,
             against=against[arm],
             measures=measures[arm],
-            accuracy_at={t: over_seeds(seeds, partial(at_round, t=t)) for t in at},
-            rounds_to_target=over_seeds(seeds, lambda records: (reached(records, target) or (None, None))[0]),
-            uplink_to_target=over_seeds(seeds, lambda records: (reached(records, target) or (None, None))[1]),
+            accuracy_at={t: over_seeds(seeds, partial(at_round, t=t, primary=primary)) for t in at},
+            rounds_to_target=over_seeds(seeds, lambda records: (reached(records, target, primary) or (None, None))[0]),
+            uplink_to_target=over_seeds(seeds, lambda records: (reached(records, target, primary) or (None, None))[1]),
             tests={
                 name: compared(spread.values, measures[against[arm]][name].values)
                 for name, spread in measures[arm].items()
@@ -88,10 +95,14 @@ def compare_arms(
     ]
 
 
-def default_target(runs: Mapping[str, Sequence[Records]]) -> float:
-    """Nine tenths of the best final accuracy of all arms."""
-    finals = [over_seeds(seeds, MEASURES["accuracy"].of) for seeds in runs.values()]
-    return 0.9 * max((spread.mean for spread in finals if spread), default=0.0)
+def default_target(runs: Mapping[str, Sequence[Records]], primary: Primary = ACCURATE) -> float:
+    """A tenth worse than the best final value of all arms: nine tenths of an accuracy, 1.1 times a loss."""
+    finals = [over_seeds(seeds, measure_named(key_of(primary)).of) for seeds in runs.values()]
+    means = [spread.mean for spread in finals if spread]
+    if not means:
+        return 0.0
+    best = min(means) if primary.lower else max(means)
+    return best * (0.9 if (best >= 0) != primary.lower else 1.1)
 
 
 def default_rounds(rounds: int) -> tuple[int, ...]:

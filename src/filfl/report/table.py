@@ -17,11 +17,13 @@ from filfl.report.formatting import (
     p_value,
     percent,
     points,
+    signed,
     spread_text,
     to_target,
 )
-from filfl.report.measures import MEASURES
+from filfl.report.measures import MEASURES, OWN, SHARES, key_of, measure_named
 from filfl.report.statistics import ArmStatistics, Spread
+from filfl.runs.metrics import ACCURATE, Primary
 from filfl.runs.summary import LAST
 
 WITHOUT_COLUMN = ("kept", "uplink")
@@ -84,21 +86,30 @@ class ComparisonTable:
 
 
 def comparison_table(
-    title: str, arms: Sequence[ArmStatistics], target: float, seeds: int, measure: str = "accuracy"
+    title: str,
+    arms: Sequence[ArmStatistics],
+    target: float,
+    seeds: int,
+    measure: str | None = None,
+    primary: Primary = ACCURATE,
 ) -> ComparisonTable:
-    """One row per arm. The p-values are those of `measure`."""
-    known = {name for arm in arms for name in arm.measures}
+    """One row per arm. The p-values are those of `measure`, by default of the primary metric."""
+    known = dict.fromkeys(name for arm in arms for name in arm.measures)
+    main = key_of(primary)
+    measure = measure or main
     columns = {"arm": [arm.arm for arm in arms]}
-    if "accuracy" in known:
-        columns[MEASURES["accuracy"].heading] = [spread_text(arm.measures.get("accuracy")) for arm in arms]
+    if main in known:
+        first = measure_named(main)
+        columns[first.heading] = [spread_text(arm.measures.get(main), first.form) for arm in arms]
         for t in arms[0].accuracy_at:
-            columns[f"@{t}"] = [spread_text(arm.accuracy_at[t], with_std=False) for arm in arms]
-        columns[f"rounds\nto {target:.2g}"] = [to_target(arm.rounds_to_target, "{:.0f}".format) for arm in arms]
-        columns[f"MB\nto {target:.2g}"] = [
-            to_target(arm.uplink_to_target, lambda sent: f"{sent / 1e6:.1f}") for arm in arms
-        ]
-    for name, shown in MEASURES.items():
-        if name in (known - {*WITHOUT_COLUMN} | {measure}) - {"accuracy"}:
+            columns[f"@{t}"] = [spread_text(arm.accuracy_at[t], first.form, with_std=False) for arm in arms]
+        goal = f"{target:.2g}" if main in SHARES else f"{target:.4g}"
+        columns[f"rounds\nto {goal}"] = [to_target(arm.rounds_to_target, "{:.0f}".format) for arm in arms]
+        columns[f"MB\nto {goal}"] = [to_target(arm.uplink_to_target, lambda sent: f"{sent / 1e6:.1f}") for arm in arms]
+    own = [name for name in known if name.startswith(OWN)]
+    for name in dict.fromkeys(["accuracy", *own, *MEASURES]):
+        if name in (known.keys() - {*WITHOUT_COLUMN} | {measure}) - {main}:
+            shown = measure_named(name)
             columns[shown.heading] = [
                 spread_text(arm.measures.get(name), shown.form, with_std=name == measure) for arm in arms
             ]
@@ -109,30 +120,36 @@ def comparison_table(
         if arm.arm != arm.against:
             against.setdefault(arm.against, []).append(arm.arm)
     tests = "; ".join(f"{', '.join(tested)} against {base}" for base, tested in against.items())
-    what = "the final accuracy" if measure == "accuracy" else MEASURES[measure].title
+    what = "the final accuracy" if measure == "accuracy" else measure_named(measure).title
+    name = "test loss" if primary.name == "loss" else primary.name
+    finals = "Final metrics and losses" if own else "Final accuracy and losses"
     caption = (
-        f"Mean ± standard deviation over {count(seeds, 'seed')}. Final accuracy and losses: mean of the last {LAST} "
-        "rounds that have them. @t: accuracy at round t. Rounds and uplink MB to the target accuracy: mean over the "
+        f"Mean ± standard deviation over {count(seeds, 'seed')}. {finals}: mean of the last {LAST} "
+        f"rounds that have them. @t: {name} at round t. Rounds and uplink MB to the target {name}: mean over the "
         "seeds that reached it; (2/3) means 2 of 3 seeds. |S^f|: mean over the rounds."
         + (f" p: two-sided t-tests on {what}, {tests}." if tests else "")
     )
     return ComparisonTable(title, columns, caption)
 
 
-def page_row(arm: ArmStatistics, against: ArmStatistics) -> dict[str, Cell]:
-    """The row of an arm in the table of the HTML page; page/tables.js has the headings."""
+def page_row(
+    arm: ArmStatistics, against: ArmStatistics, primary: Primary = ACCURATE, own: Sequence[str] = ()
+) -> dict[str, Cell]:
+    """The row of an arm in the table of the HTML page; page/tables.js has the headings. `own`: keys of own metrics."""
     texts: dict[str, Callable[[Spread | None], str]] = {
-        **dict.fromkeys(("accuracy", "client-accuracy", "worst-tenth"), percent),
+        **dict.fromkeys(SHARES, percent),
         **dict.fromkeys(("test-loss", "train-loss"), lambda spread: spread_text(spread, between=" ± ")),
+        **dict.fromkeys(("distance", *own), lambda spread: spread_text(spread, "{:.4g}", between=" ± ")),
         "filtered": lambda spread: spread_text(spread, "{:.1f}", between=" ± "),
         "uplink": lambda spread: megabytes(1e6 * spread.mean) if spread else NONE,
     }
-    difference, (welch, paired) = accuracy_difference(arm, against), arm.p_values()
+    difference, (welch, paired) = final_difference(arm, against, primary), arm.p_values(key_of(primary))
+    change = NONE if difference is None else f"{change_text(difference, primary)} to {against.arm}"
     return {
         **{name: _cell(arm.measures.get(name), text) for name, text in texts.items()},
         "rounds-to-target": _cell(arm.rounds_to_target, lambda spread: to_target(spread, "{:.0f}".format)),
         "uplink-to-target": _cell(arm.uplink_to_target, lambda spread: to_target(spread, megabytes)),
-        "difference": (difference, NONE if difference is None else f"{points(difference)} to {against.arm}"),
+        "difference": (difference, change),
         "welch-p": (welch, p_value(welch)),
         "paired-p": (paired, p_value(paired)),
     }
@@ -142,7 +159,12 @@ def _cell(spread: Spread | None, text: Callable[[Spread | None], str]) -> Cell:
     return spread.mean if spread else None, text(spread)
 
 
-def accuracy_difference(arm: ArmStatistics, other: ArmStatistics) -> float | None:
-    """The final accuracy of an arm minus that of another."""
-    mine, theirs = arm.measures.get("accuracy"), other.measures.get("accuracy")
+def final_difference(arm: ArmStatistics, other: ArmStatistics, primary: Primary = ACCURATE) -> float | None:
+    """The final value of the primary metric of an arm minus that of another."""
+    mine, theirs = arm.measures.get(key_of(primary)), other.measures.get(key_of(primary))
     return mine.mean - theirs.mean if mine and theirs and arm is not other else None
+
+
+def change_text(difference: float, primary: Primary) -> str:
+    """A difference in the primary metric with its sign, in percentage points where it is a share."""
+    return points(difference) if key_of(primary) in SHARES else signed(difference)

@@ -1,16 +1,20 @@
 """Run directories (config, records, times, checkpoints) and the loop over the rounds."""
 
-from filfl.runs.callbacks import Callback, RunCallback, RunStart, open_callbacks, with_seconds
+from filfl.runs.callbacks import STOP, Callback, RunCallback, RunStart, Stop, open_callbacks, with_seconds
 from filfl.runs.loop import run_rounds
 from filfl.runs.reader import Run, read_run
+from filfl.runs.stopping import EarlyStopping
 from filfl.runs.store import RunStore, finished, open_store
 
 __all__ = [
+    "STOP",
     "Callback",
+    "EarlyStopping",
     "Run",
     "RunCallback",
     "RunStart",
     "RunStore",
+    "Stop",
     "finished",
     "open_callbacks",
     "open_store",

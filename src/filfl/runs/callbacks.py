@@ -9,8 +9,17 @@ from typing import Any, Protocol, runtime_checkable
 from filfl.config.config import Config
 from filfl.core.server import State
 
-Callback = Callable[[Mapping[str, Any], State], None]
-"""(record of the round with its `seconds` per phase, state after the round) -> None"""
+
+@dataclass(frozen=True)
+class Stop:
+    """What a callback returns to end the run after this round."""
+
+    reason: str
+
+
+STOP = Stop("a callback returned filfl.STOP")
+Callback = Callable[[Mapping[str, Any], State], Stop | None]
+"""(record of the round with its `seconds` per phase, state after the round) -> None, or `STOP` to end the run"""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 from filfl.core.round import filfl_round
 from filfl.core.server import Server, State
-from filfl.runs.callbacks import Callback
+from filfl.runs.callbacks import Callback, Stop
 from filfl.runs.store import RunStore
 from filfl.system import Stopwatch
 from filfl.weights import Weights
@@ -28,8 +28,11 @@ def run_rounds(
     test_every: int,
     callbacks: Sequence[Callback],
     store: RunStore | None = None,
-) -> tuple[State, list[dict[str, Any]]]:
-    """Run the missing rounds: from the first one, or after the last one in the store."""
+) -> tuple[State, list[dict[str, Any]], str | None]:
+    """Run the missing rounds: from the first one, or after the last one in the store.
+
+    Returns the last state, all records, and the reason if a callback ended the run before its last round.
+    """
     state = store.resumed if store and store.resumed else start
     records = list(store.records) if store else []
     for t in range(len(records) + 1, rounds + 1):
@@ -45,9 +48,11 @@ def run_rounds(
                     store.save(t, state)
             store.append_times(t, clock.seconds)
         records.append(record)
-        for callback in callbacks:
-            callback({**record, "seconds": dict(clock.seconds)}, state)
-    return state, records
+        replies = [callback({**record, "seconds": dict(clock.seconds)}, state) for callback in callbacks]
+        reasons = [reply.reason for reply in replies if isinstance(reply, Stop)]
+        if reasons and t < rounds:
+            return state, records, "; ".join(reasons)
+    return state, records, None
 
 
 def with_test(within: Mapping[str, Any], tested: Mapping[str, Any]) -> dict[str, Any]:

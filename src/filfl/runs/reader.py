@@ -56,7 +56,13 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        return self.summary is not None and len(self.records) >= self.rounds
+        return self.summary is not None and (len(self.records) >= self.rounds or self.stopped is not None)
+
+    @property
+    def stopped(self) -> str | None:
+        """Why a callback ended the run before its last round; None if it did not."""
+        stopped = self.summary.get("stopped") if self.summary else None
+        return stopped if isinstance(stopped, str) and len(self.records) < self.rounds else None
 
     def available(self, record: Mapping[str, Any]) -> Ids | None:
         """S_t of a record; None if the record does not list it and it is not all clients."""

@@ -73,14 +73,19 @@ class RunStore:
         for old in checkpoint.rounds_saved(self.checkpoints)[self.config.checkpoint.keep :]:
             checkpoint.path_of(self.checkpoints, old).unlink(missing_ok=True)
 
-    def finish(self, weights: Mapping[str, Tensor], facts: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
-        """Write the final weights and then the summary, which marks the run as finished. `facts` are added to it."""
+    def finish(
+        self, weights: Mapping[str, Tensor], facts: Mapping[str, Any] = MappingProxyType({}), stopped: str | None = None
+    ) -> dict[str, Any]:
+        """Write the final weights and then the summary, which marks the run as finished.
+
+        facts: are added to the summary. stopped: why the run ended before its last round, if it did.
+        """
         model = safetensors.torch.save({name: value.detach().cpu().clone() for name, value in weights.items()})
         write_atomic(self.directory / MODEL, model)
         summary = {
             "name": self.config.name,
             "seed": self.config.seed,
-            **summarize(self.records),
+            **summarize(self.records, stopped),
             **facts,
             "seconds": round(sum(sum(t.values()) for t in read_times(self.directory / TIMES).values()), 3),
             "run": self.fingerprint,

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from filfl.runs.metrics import ACCURATE, Primary, own_metrics
+
 LAST = 5
 """The final accuracy is the mean over this number of last tested rounds, because a single round is noisy."""
 
@@ -13,12 +15,14 @@ Record = Mapping[str, Any]
 Records = Sequence[Record]
 
 
-def summarize(records: Records) -> dict[str, Any]:
-    """The totals and final values of a run's records."""
+def summarize(records: Records, stopped: str | None = None) -> dict[str, Any]:
+    """The totals and final values of a run's records. `stopped`: why it ended before its last round, if it did."""
     return {
         "rounds": len(records),
+        **({"stopped": stopped} if stopped is not None else {}),
         "final_accuracy": mean(records, itemgetter("test_accuracy"), LAST),
         "final_loss": mean(records, itemgetter("test_loss"), LAST),
+        "final_metrics": {name: mean(records, Primary(name).of, LAST) for name in own_metrics(records)},
         "mean_filtered": mean(records, itemgetter("num_filtered")),
         **{key: sum(record[key] for record in records) for key in ("evaluations", "uplink_bytes", "downlink_bytes")},
         "refused": sum(len(record["refused"]) for record in records),
@@ -31,17 +35,17 @@ def mean(records: Records, of: Callable[[Record], float | None], last: int = 0) 
     return float(np.mean(values)) if values else None
 
 
-def at_round(records: Records, t: int) -> float | None:
-    """The test accuracy in round t, or in the last tested round before it."""
-    tested = [r["test_accuracy"] for r in records if r["round"] <= t and r["test_accuracy"] is not None]
+def at_round(records: Records, t: int, primary: Primary = ACCURATE) -> float | None:
+    """The primary metric in round t, or in the last tested round before it."""
+    tested = [value for r in records if r["round"] <= t and (value := primary.of(r)) is not None]
     return tested[-1] if tested else None
 
 
-def reached(records: Records, target: float) -> tuple[int, int] | None:
-    """The first round whose test accuracy is at least the target, and the uplink bytes up to that round."""
+def reached(records: Records, target: float, primary: Primary = ACCURATE) -> tuple[int, int] | None:
+    """The first round whose primary metric reaches the target, and the uplink bytes up to that round."""
     sent = 0
     for record in records:
         sent += record["uplink_bytes"]
-        if record["test_accuracy"] is not None and record["test_accuracy"] >= target:
+        if (value := primary.of(record)) is not None and primary.reaches(value, target):
             return record["round"], sent
     return None

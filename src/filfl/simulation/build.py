@@ -12,19 +12,31 @@ import torch
 from torch import nn
 
 from filfl.config.config import Config
+from filfl.config.schema import unknown_name
 from filfl.core.metering import logit_reply_bytes, update_bytes
 from filfl.core.server import Server, State
 from filfl.data import FederatedData
 from filfl.data.filter_file import with_filter_file
 from filfl.data.ridge import LeastSquares
-from filfl.errors import DataError, PluginError
-from filfl.evaluation import Loss, Metric, Samples, accuracy, by_client, cross_entropy, mean_squared_error, score
+from filfl.errors import ConfigError, DataError, PluginError
+from filfl.evaluation import (
+    Augment,
+    Loss,
+    Metric,
+    Samples,
+    accuracy,
+    by_client,
+    cross_entropy,
+    mean_squared_error,
+    score,
+)
 from filfl.filtering.by_logits import ByLogits
 from filfl.filtering.filtering_set import FilteringSet
 from filfl.rng import SETUP, stream, torch_seeded
 from filfl.runs.client_table import ClientTable
 from filfl.runs.files import to_json
 from filfl.runs.make_server import make_server
+from filfl.runs.metrics import LOSS, MEASURED
 from filfl.simulation.executors.open import open_clients
 from filfl.simulation.executors.serial import samples_on
 from filfl.simulation.wrappers.logit_cache import LogitCache
@@ -47,6 +59,7 @@ class Parts:
     start: State
     loss: Loss
     metrics: Mapping[str, Metric]
+    augment: Augment | None
     V: Samples
     test_set: Samples
     problem: LeastSquares | None
@@ -86,7 +99,11 @@ class Parts:
 
 
 def make_parts(
-    config: Config, loss: Loss | None, metrics: Mapping[str, Metric] | None, say: Callable[[str], None]
+    config: Config,
+    loss: Loss | None,
+    metrics: Mapping[str, Metric] | None,
+    say: Callable[[str], None],
+    augment: Augment | None = None,
 ) -> Parts:
     """Load the data, build the network, and check that they fit together."""
     data = config.data.load(config.seed)
@@ -96,8 +113,7 @@ def make_parts(
     make = partial(config.model.build, data.sample_shape, data.classes)
     build = partial(network, make, config.seed, pick_device(config.execution.device))
     net = build()
-    if metrics is None:
-        metrics = {"accuracy": accuracy, **by_client(data.test_clients)} if data.classes else {}
+    built_in = {"accuracy": accuracy, **by_client(data.test_clients)} if data.classes else {}
     filter_data = data.with_filter_size(config.filter.size, config.seed)
     parts = Parts(
         config=config,
@@ -106,13 +122,27 @@ def make_parts(
         net=net,
         start=State(net.weights()),
         loss=loss or (cross_entropy if data.classes else mean_squared_error),
-        metrics=metrics,
+        metrics={**built_in, **own_metrics(config, metrics or {})},
+        augment=augment or config.training.augmentation(),
         V=samples_on(net, data, filter_data.filter_x, filter_data.filter_y).aligned(),
         test_set=samples_on(net, data, data.test_x, data.test_y).aligned(),
         problem=_known_problem(config, data, say) if loss is None else None,
     )
     _test_once(parts)
+    if parts.augment:
+        _augment_once(parts, parts.augment)
     return parts
+
+
+def own_metrics(config: Config, given: Mapping[str, Metric]) -> dict[str, Metric]:
+    """The user's metrics: those that the config names, and those given from Python."""
+    for name, metric in given.items():
+        if not isinstance(name, str) or not callable(metric):
+            raise PluginError("metrics must be functions (outputs, targets) -> number by name, such as {'f1': f1}")
+    metrics = {**config.evaluate.functions(), **given}
+    if taken := [name for name in metrics if name in (LOSS, *MEASURED)]:
+        raise PluginError(f"a metric cannot have the name {taken[0]}, which filfl measures itself; rename it")
+    return metrics
 
 
 @contextmanager
@@ -121,7 +151,7 @@ def open_server(parts: Parts, say: Callable[[str], None]) -> Iterator[Server]:
     config, net = parts.config, parts.net
     workers = config.execution.workers or num_cores()
     with (
-        open_clients(config, parts.data, net, parts.loss, parts.build, workers, say) as clients,
+        open_clients(config, parts.data, net, parts.loss, parts.build, workers, say, parts.augment) as clients,
         closing(FilteringSet.of(net, parts.V, parts.loss, parts.build, workers, parts.data.class_names)) as V,
     ):
         faulty = frozenset(np.flatnonzero(parts.client_table().noisy).tolist())
@@ -185,9 +215,30 @@ def _test_once(parts: Parts) -> None:
     """Test the initial model, so that a model that does not fit the data is reported before the first round."""
     batch, _ = next(parts.test_set.chunks())
     try:
-        parts.test(0, parts.start.w)
+        tested = parts.test(0, parts.start.w)
+    except PluginError:
+        raise
     except Exception as error:
         raise PluginError(
-            f"the model, the loss or a metric does not fit the data (a batch of "
+            f"the model or the loss does not fit the data (a batch of "
             f"{str(batch.dtype).removeprefix('torch.')}{list(batch.shape)}): {type(error).__name__}: {error}"
         ) from error
+    known, primary = [LOSS, *tested["metrics"]], parts.config.evaluate.primary
+    if primary is not None and primary not in known:
+        raise ConfigError(unknown_name("evaluate.primary", primary, known))
+
+
+def _augment_once(parts: Parts, augment: Augment) -> None:
+    """Change one batch, so that a function that does not fit the data is reported before the first round."""
+    if not callable(augment):
+        raise PluginError(f"augment must be a function (x, rng) -> x (got {type(augment).__name__})")
+    first = np.arange(min(parts.config.training.batch, parts.data.num_train[0])) + parts.data.offsets[0]
+    samples = samples_on(parts.net, parts.data, parts.data.x[first], parts.data.y[first])
+    rng = stream(parts.config.seed, SETUP, "augment")
+    try:
+        with torch_seeded(rng, parts.net.device):
+            samples.augmented(augment, rng).batch(torch.arange(len(samples)))
+    except PluginError:
+        raise
+    except Exception as error:
+        raise PluginError(f"augment does not fit the data: {type(error).__name__}: {error}") from error

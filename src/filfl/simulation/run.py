@@ -16,7 +16,7 @@ from filfl.core.server import State
 from filfl.data import Dataset, FederatedData
 from filfl.data.inputs import INPUTS, Inputs
 from filfl.errors import ConfigError
-from filfl.evaluation import Loss, Metric
+from filfl.evaluation import Augment, Loss, Metric
 from filfl.filtering import Filter, FilterFunction
 from filfl.models import Model
 from filfl.runs import (
@@ -50,6 +50,7 @@ def simulate(
     selection: Selects | Selection | None = None,
     callbacks: Sequence[Callback | RunCallback] = (),
     *,
+    augment: Augment | None = None,
     out: str | Path | None = None,
     resume: bool = False,
     progress: bool = True,
@@ -60,9 +61,12 @@ def simulate(
     config: a `Config`, a mapping such as {"rounds": 20, "filter.name": "rgf"}, or a TOML file.
     data, model: your own `FederatedData`, and a function that makes a new network, instead of the config's.
     loss: (outputs, targets) -> mean loss; by default cross-entropy, or the mean squared error for numeric targets.
-    metrics: {name: (outputs, targets) -> number} on the test set; by default the accuracy, overall and per client.
+    metrics: {name: (outputs, targets) -> number} on the test set, in addition to the accuracy. The config's
+        "evaluate.primary" names the one by which runs are compared.
     filter: (clients, reward, rng) -> `filfl.Filtering`. selection: (pool, k, ask, rng) -> ids.
-    callbacks: functions (record, state) that are called after every round, and trackers (docs/trackers.md).
+    augment: (x, rng) -> x, which changes every batch of training inputs.
+    callbacks: functions (record, state) that are called after every round and may return `filfl.STOP` to end the run,
+        `filfl.EarlyStopping`, and trackers (docs/trackers.md).
     out: a directory for the run store; by default nothing is written. resume: resume the run in `out`. Your own
         functions must be the same as before: that cannot be checked.
     progress: show a progress bar, on stderr if it is a terminal, or in a notebook. Not in worker processes.
@@ -74,7 +78,7 @@ def simulate(
     config.require_objects()
     callbacks = [*([ProgressBar()] if progress else []), *callbacks]
     with one_thread():
-        parts = make_parts(config, loss, metrics, say)
+        parts = make_parts(config, loss, metrics, say, augment)
         return _run(parts, Path(out) if out is not None else None, resume, callbacks, say)
 
 
@@ -95,13 +99,15 @@ def _run(
             say(warning)
         watching = [_warn_if_all_refused(say, parts.data.names), _repeat_warnings(say, server.warnings)]
         with open_callbacks([*watching, *callbacks], start) as watchers:
-            state, records = run_rounds(
+            state, records, stopped = run_rounds(
                 server, parts.start, config.rounds, parts.test, config.evaluate.every, watchers, store
             )
+        if stopped:
+            say(f"stopped after round {len(records)} of {config.rounds}: {stopped}")
         final = Trained(parts.net.module, Inputs.of(parts.data))
         sets, weights = parts.sets(), parts.net.state(state.w)
-        inputs = {INPUTS: final.inputs.table()}
-        summary = store.finish(weights, sets | inputs) if store else {**summarize(records), **sets}
+        facts = sets | {INPUTS: final.inputs.table()}
+        summary = store.finish(weights, facts, stopped) if store else {**summarize(records, stopped), **sets}
     parts.net.load(state.w)
     return Result(config, records, summary, final, directory, parts.client_table())
 

@@ -102,8 +102,10 @@ class Tracker(ABC):
         try:
             writing.begin()
             yield writing
-        finally:
-            writing.end()
+        except BaseException:
+            writing.end(finished=False)
+            raise
+        writing.end(finished=True)
 
 
 class _Writing:
@@ -130,10 +132,10 @@ class _Writing:
                 self._session.write(record["round"], metrics_of(record))
                 self._written = record["round"]
 
-    def end(self) -> None:
+    def end(self, finished: bool) -> None:
         with self._reported():
             if self._session:
-                self._session.close(self._written == self._run.config.rounds)
+                self._session.close(finished)
                 self._remember(self._session)
 
     def _remember(self, session: Session) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -119,10 +120,10 @@ def _comparison(place: Path, read: Read) -> Section:
 
 
 def _target(comparison: Path) -> float | None:
-    """The target accuracy that the finished comparison used."""
+    """The target that the finished comparison used."""
     try:
         target = json.loads((comparison / "summary.json").read_bytes())["target"]
-        return float(target) if 0 <= target <= 1 else None
+        return float(target) if math.isfinite(target) else None
     except (OSError, ValueError, TypeError, KeyError):
         return None
 

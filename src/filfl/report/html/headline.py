@@ -9,25 +9,28 @@ from typing import Any
 import numpy as np
 
 from filfl.core.evidence import PREFIX
-from filfl.report.formatting import count, megabytes, p_equals, percent, points, spread_text
+from filfl.report.formatting import NONE, count, megabytes, p_equals, percent, spread_text
 from filfl.report.html.clients import rounds_in
 from filfl.report.html.collect import Section
+from filfl.report.measures import SHARES, key_of, measure_named, primary_of
 from filfl.report.statistics import LEVEL, ArmStatistics, compare_arms, default_target
-from filfl.report.table import accuracy_difference
+from filfl.report.table import change_text, final_difference
 from filfl.report.values import MOST_NAMED, hurting_sentence, verdicts
 from filfl.runs.clients import client_rows
+from filfl.runs.metrics import LOSS, Primary
 from filfl.runs.reader import Run
 
 
 def measure(section: Section) -> tuple[list[ArmStatistics], float]:
-    """The statistics of the arms, and the target accuracy. Arms with unfinished runs are not tested."""
+    """The statistics of the arms, and the target. Arms with unfinished runs are not tested."""
+    primary = primary_of(section.started)
     records = {arm.name: [run.records if run else [] for run in arm.runs] for arm in section.arms}
     against = {arm.name: arm.against for arm in section.arms}
-    target = default_target(records) if section.target is None else section.target
+    target = default_target(records, primary) if section.target is None else section.target
     finished = {arm.name: all(run is not None and run.finished for run in arm.runs) for arm in section.arms}
     statistics = [
         arm if finished[arm.arm] and finished[arm.against] else dataclasses.replace(arm, tests={})
-        for arm in compare_arms(records, against, target, at=())
+        for arm in compare_arms(records, against, target, at=(), primary=primary)
     ]
     return statistics, target
 
@@ -35,19 +38,20 @@ def measure(section: Section) -> tuple[list[ArmStatistics], float]:
 def headline(section: Section, statistics: Sequence[ArmStatistics], target: float) -> dict[str, Any]:
     """A sentence, one more for each other group of arms, up to four tiles, and the run whose clients are named."""
     arms = {arm.arm: arm for arm in statistics}
-    winner = best(statistics)
+    primary = primary_of(section.started)
+    winner = best(statistics, primary)
     if winner is None:
         return {"sentence": "No round has been tested yet.", "more": [], "tiles": [], "run": None}
-    rival = _rival(winner, arms)
-    cost, cost_tile = _cost(winner, rival, target)
-    sentences = [_result(winner, rival), cost]
-    tiles = [_tile("Best method", winner.arm, _score(winner)) | {"arm": winner.arm}]
+    rival = _rival(winner, arms, primary)
+    cost, cost_tile = _cost(winner, rival, target, primary)
+    sentences = [_result(winner, rival, primary), cost]
+    tiles = [_tile("Best method", winner.arm, _score(winner, primary)) | {"arm": winner.arm}]
     if rival:
-        tiles += [_difference_tile(winner, rival), cost_tile]
-    if filtering := _filtering(section, arms, winner):
+        tiles += [_difference_tile(winner, rival, primary), cost_tile]
+    if filtering := _filtering(section, arms, winner, primary):
         sentences.append(filtering[0])
         tiles.append(filtering[1])
-    valued = _valued_run(section, arms, winner)
+    valued = _valued_run(section, arms, winner, primary)
     if valued:
         arm, run = valued
         where = f" ({arm}, seed {run.seed})" if len(section.started) > 1 else ""
@@ -58,7 +62,7 @@ def headline(section: Section, statistics: Sequence[ArmStatistics], target: floa
         progress = f"So far, with {done} of {count(total, 'run')} finished: "
     return {
         "sentence": progress + " ".join(filter(None, sentences)),
-        "more": [*_other_groups(winner, arms), *_tested_on(section)],
+        "more": [*_other_groups(winner, arms, primary), *_tested_on(section)],
         "tiles": tiles,
         "run": {"arm": valued[0], "seed": valued[1].seed} if valued else None,
     }
@@ -98,47 +102,57 @@ def problems_of(section: Section) -> list[str]:
         named = [f"{run.name} seed {run.seed} ({len(run.records)} of {run.rounds} rounds)" for run in waiting[:6]]
         more = f" and {len(waiting) - 6} more" if len(waiting) > 6 else ""
         notes.append(f"Not finished: {', '.join(named)}{more}.")
+    for run in section.started:
+        if run.stopped is not None:
+            rounds = f"after {len(run.records)} of {run.rounds} rounds"
+            notes.append(f"Stopped early: {run.name} seed {run.seed}, {rounds}: {run.stopped}.")
     if section.missing:
         notes.append(f"{count(section.missing, 'run')} not started.")
     return notes
 
 
-def best(arms: Sequence[ArmStatistics]) -> ArmStatistics | None:
-    """The arm with the highest final accuracy, or with the lowest test loss if no arm has an accuracy."""
-    accurate = [arm for arm in arms if "accuracy" in arm.measures]
-    if accurate:
-        return max(accurate, key=lambda arm: arm.measures["accuracy"].mean)
-    losses = [arm for arm in arms if "test-loss" in arm.measures]
-    return min(losses, key=lambda arm: arm.measures["test-loss"].mean) if losses else None
+def best(arms: Sequence[ArmStatistics], primary: Primary) -> ArmStatistics | None:
+    """The arm with the best final value of the primary metric; None if no arm has one."""
+    key, sign = key_of(primary), -1 if primary.lower else 1
+    return max(
+        (arm for arm in arms if key in arm.measures), key=lambda arm: sign * arm.measures[key].mean, default=None
+    )
 
 
-def _rival(winner: ArmStatistics, arms: dict[str, ArmStatistics]) -> ArmStatistics | None:
+def _rival(winner: ArmStatistics, arms: dict[str, ArmStatistics], primary: Primary) -> ArmStatistics | None:
     """The arm that the winner is tested against. If that is itself, the best of the arms tested against the winner."""
     if winner.arm != winner.against:
         return arms[winner.against]
-    return best([arm for arm in arms.values() if arm.against == winner.arm and arm is not winner])
+    return best([arm for arm in arms.values() if arm.against == winner.arm and arm is not winner], primary)
 
 
-def _p(winner: ArmStatistics, rival: ArmStatistics) -> float | None:
-    return (winner if winner.against == rival.arm else rival).p_values()[0]
+def _p(winner: ArmStatistics, rival: ArmStatistics, primary: Primary) -> float | None:
+    return (winner if winner.against == rival.arm else rival).p_values(key_of(primary))[0]
 
 
-def _score(arm: ArmStatistics) -> str:
-    """The final accuracy, or the test loss if there is none."""
-    if "accuracy" in arm.measures:
-        return f"{percent(arm.measures['accuracy'])} final accuracy"
-    return f"a test loss of {spread_text(arm.measures.get('test-loss'), between=' ± ')}"
+def _score(arm: ArmStatistics, primary: Primary) -> str:
+    """The final value of the primary metric, with its name."""
+    key = key_of(primary)
+    spread = arm.measures.get(key)
+    if key in SHARES:
+        return f"{percent(spread)} {measure_named(key).title}"
+    named = measure_named(key)
+    return f"a {named.title} of {spread_text(spread, named.form, between=' ± ')}"
 
 
-def _result(winner: ArmStatistics, rival: ArmStatistics | None) -> str:
-    spread = winner.measures.get("accuracy") or winner.measures["test-loss"]
-    score = f"{_score(winner)} ({count(spread.count, 'seed')})"
+def _ahead(difference: float, rival: ArmStatistics, primary: Primary) -> str:
+    """10.0 points above plain, or 0.05 below plain."""
+    size = f"{abs(100 * difference):.1f} points" if key_of(primary) in SHARES else f"{abs(difference):.3g}"
+    return f"{size} {'below' if primary.lower else 'above'} {rival.arm}"
+
+
+def _result(winner: ArmStatistics, rival: ArmStatistics | None, primary: Primary) -> str:
+    score = f"{_score(winner, primary)} ({count(winner.measures[key_of(primary)].count, 'seed')})"
     if rival is None:
         return f"{winner.arm} reaches {score}."
-    if (difference := accuracy_difference(winner, rival)) is None:
-        return f"{winner.arm} is best with {score}; {rival.arm} has {_score(rival)}."
-    ahead = f"{abs(100 * difference):.1f} points above {rival.arm}"
-    p = _p(winner, rival)
+    if (difference := final_difference(winner, rival, primary)) is None:
+        return f"{winner.arm} is best with {score}; {rival.arm} has {_score(rival, primary)}."
+    ahead, p = _ahead(difference, rival, primary), _p(winner, rival, primary)
     if p is None:
         return f"{winner.arm} is ahead with {score}, {ahead}; the difference was not tested."
     if p < LEVEL:
@@ -146,12 +160,22 @@ def _result(winner: ArmStatistics, rival: ArmStatistics | None) -> str:
     return f"{winner.arm} is ahead with {score}, {ahead}, which may be chance ({p_equals(p)})."
 
 
-def _cost(winner: ArmStatistics, rival: ArmStatistics | None, target: float) -> tuple[str, dict[str, str]]:
-    """A sentence and a tile about the rounds and the upload until the target accuracy."""
-    goal, mine, theirs = f"{100 * target:.3g} %", _reached(winner), _reached(rival) if rival else None
+def goal_text(target: float, primary: Primary) -> str:
+    """The target: 70 %, or f1 0.7."""
+    if key_of(primary) in SHARES:
+        return f"{100 * target:.3g} %"
+    return f"{'test loss' if primary.name == LOSS else primary.name} {target:.3g}"
+
+
+def _cost(
+    winner: ArmStatistics, rival: ArmStatistics | None, target: float, primary: Primary
+) -> tuple[str, dict[str, str]]:
+    """A sentence and a tile about the rounds and the upload until the target."""
+    goal, mine, theirs = goal_text(target, primary), _reached(winner), _reached(rival) if rival else None
     label = f"Upload to reach {goal}"
     if not mine:
-        return "", _tile(label, "never reached", "Lower the target, or run more rounds")
+        easier = "Raise" if primary.lower else "Lower"
+        return "", _tile(label, "never reached", f"{easier} the target, or run more rounds")
     rounds, upload = mine
     sentence = f"It reaches {goal} after {rounds} and {upload} of upload"
     if rival is None:
@@ -163,7 +187,7 @@ def _cost(winner: ArmStatistics, rival: ArmStatistics | None, target: float) -> 
 
 
 def _reached(arm: ArmStatistics) -> tuple[str, str] | None:
-    """The rounds and the upload until the target accuracy; None if no seed reached it."""
+    """The rounds and the upload until the target; None if no seed reached it."""
     rounds, sent = arm.rounds_to_target, arm.uplink_to_target
     if not rounds or not sent:
         return None
@@ -171,14 +195,14 @@ def _reached(arm: ArmStatistics) -> tuple[str, str] | None:
     return count(round(rounds.mean), "round") + missed, megabytes(sent.mean)
 
 
-def _other_groups(winner: ArmStatistics, arms: dict[str, ArmStatistics]) -> list[str]:
+def _other_groups(winner: ArmStatistics, arms: dict[str, ArmStatistics], primary: Primary) -> list[str]:
     """One sentence for each other arm that arms are tested against."""
     sentences = []
     for base in dict.fromkeys(arm.against for arm in arms.values() if arm.arm != arm.against):
         group = [arm for arm in arms.values() if base in (arm.arm, arm.against)]
-        leader = best(group)
-        if winner not in group and leader is not None and (rival := _rival(leader, arms)) is not None:
-            sentences.append(f"Among those tested against {base}: {_result(leader, rival)}")
+        leader = best(group, primary)
+        if winner not in group and leader is not None and (rival := _rival(leader, arms, primary)) is not None:
+            sentences.append(f"Among those tested against {base}: {_result(leader, rival, primary)}")
     return sentences
 
 
@@ -186,22 +210,23 @@ def _tile(label: str, value: str, detail: str) -> dict[str, str]:
     return {"label": label, "value": value, "detail": detail}
 
 
-def _difference_tile(winner: ArmStatistics, rival: ArmStatistics) -> dict[str, str]:
-    difference, p = accuracy_difference(winner, rival), _p(winner, rival)
+def _difference_tile(winner: ArmStatistics, rival: ArmStatistics, primary: Primary) -> dict[str, str]:
+    difference, p = final_difference(winner, rival, primary), _p(winner, rival, primary)
     if p is None:
         test = "not tested (one seed, or unfinished runs)"
     else:
         test = p_equals(p) + (", a significant difference" if p < LEVEL else ", may be chance")
-    value = f"{points(difference)} points" if difference is not None else "lower loss"
-    return _tile(f"Against {rival.arm}", value, f"{rival.arm}: {_score(rival)}; {test}")
+    unit = " points" if key_of(primary) in SHARES else ""
+    value = f"{change_text(difference, primary)}{unit}" if difference is not None else NONE
+    return _tile(f"Against {rival.arm}", value, f"{rival.arm}: {_score(rival, primary)}; {test}")
 
 
 def _filtering(
-    section: Section, arms: dict[str, ArmStatistics], winner: ArmStatistics
+    section: Section, arms: dict[str, ArmStatistics], winner: ArmStatistics, primary: Primary
 ) -> tuple[str, dict[str, str]] | None:
     """A sentence and a tile about what the filter of the winner kept, or that of the best arm that filters."""
     filters = {arm.name: arm for arm in section.arms if any(map(_filter_rounds, arm.started))}
-    leader = winner if winner.arm in filters else best([arms[name] for name in filters])
+    leader = winner if winner.arm in filters else best([arms[name] for name in filters], primary)
     if leader is None:
         return None
     runs = filters[leader.arm].started
@@ -226,10 +251,12 @@ def _filtering(
     return sentence, _tile(f"Filtered out by {leader.arm}", removed, named)
 
 
-def _valued_run(section: Section, arms: dict[str, ArmStatistics], winner: ArmStatistics) -> tuple[str, Run] | None:
+def _valued_run(
+    section: Section, arms: dict[str, ArmStatistics], winner: ArmStatistics, primary: Primary
+) -> tuple[str, Run] | None:
     """The first run with values of the winner, or of the best arm that has one."""
     valued = {arm.name: [run for run in arm.started if _has_values(run)] for arm in section.arms}
-    leader = winner if valued[winner.arm] else best([arms[name] for name, runs in valued.items() if runs])
+    leader = winner if valued[winner.arm] else best([arms[name] for name, runs in valued.items() if runs], primary)
     return (leader.arm, valued[leader.arm][0]) if leader else None
 
 

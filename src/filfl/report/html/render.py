@@ -14,11 +14,13 @@ from filfl.config.config import dotted_keys
 from filfl.config.schema import show
 from filfl.report.html.clients import MOST_DECISIONS, client_map, client_values, decisions
 from filfl.report.html.collect import ArmRuns, Section
-from filfl.report.html.headline import filtering_set_warnings, headline, measure, problems_of
+from filfl.report.html.headline import filtering_set_warnings, goal_text, headline, measure, problems_of
+from filfl.report.measures import OWN, SHARES, key_of, measure_keys, primary_of
 from filfl.report.plots import arm_places
-from filfl.report.series import CURVES, Series, rounded, series_of, uploaded
+from filfl.report.series import Series, curve_named, rounded, series_of, uploaded
 from filfl.report.table import page_row
 from filfl.report.values import MEANING
+from filfl.runs.metrics import LOSS
 from filfl.runs.reader import Run
 from filfl.runs.summary import LAST
 
@@ -79,6 +81,7 @@ def settings(section: Section) -> dict[str, Any]:
 
 def _section(section: Section, most: int, show: ShowRun) -> dict[str, Any]:
     statistics, target = measure(section)
+    primary, own = primary_of(section.started), own_keys(section)
     by_name = {arm.arm: arm for arm in statistics}
     places = arm_places([arm.name for arm in section.arms], {arm.name: arm.against for arm in section.arms})
     return {
@@ -86,6 +89,14 @@ def _section(section: Section, most: int, show: ShowRun) -> dict[str, Any]:
         "place": str(section.place),
         "seeds": section.seeds,
         "target": target,
+        "primary": {
+            "key": key_of(primary),
+            "name": "test loss" if primary.name == LOSS else primary.name,
+            "share": key_of(primary) in SHARES,
+            "lower": primary.lower,
+            "goal": goal_text(target, primary),
+        },
+        "own": [{"key": key, "name": key.removeprefix(OWN)} for key in own],
         "problems": problems_of(section),
         "warnings": filtering_set_warnings(section),
         "headline": headline(section, statistics, target),
@@ -93,7 +104,7 @@ def _section(section: Section, most: int, show: ShowRun) -> dict[str, Any]:
             {"name": arm.name, "against": arm.against, "colour": places[arm.name][0], "line": places[arm.name][1]}
             for arm in section.arms
         ],
-        "measures": [page_row(arm, by_name[arm.against]) for arm in statistics],
+        "measures": [page_row(arm, by_name[arm.against], primary, own) for arm in statistics],
         "curves": _curves(section),
         "settings": settings(section),
         "runs": [{"arm": i, **show(run, most)} for i, arm in enumerate(section.arms) for run in arm.started],
@@ -102,16 +113,23 @@ def _section(section: Section, most: int, show: ShowRun) -> dict[str, Any]:
 
 def _curves(section: Section) -> dict[str, list[dict[str, list[float]]]]:
     """For every chart one line per arm, in the order of the arms. Five digits are more than a screen can show."""
+    primary = primary_of(section.started)
 
     def line(name: str, arm: ArmRuns) -> dict[str, list[float]]:
-        series = series_of(CURVES[name], arm.started) or Series((), (), ())
+        series = series_of(curve_named(name), arm.started) or Series((), (), ())
         mean, std = ([rounded(y, 5) for y in values] for values in (series.mean, series.std))
         return {"x": list(series.rounds), "mean": mean, "std": std}
 
-    names = ("accuracy", "test-loss", "train-loss", "filtered", "noisy")
+    main = key_of(primary)
+    names = dict.fromkeys((main, "accuracy", *own_keys(section), "test-loss", "train-loss", "filtered", "noisy"))
     lines = {name: [line(name, arm) for arm in section.arms] for name in names}
-    sent = [[rounded(x, 5) for x in uploaded(arm.started)] for arm in section.arms]
-    return {**lines, "uplink": [{**line, "x": x} for line, x in zip(lines["accuracy"], sent, strict=True)]}
+    sent = [[rounded(x, 5) for x in uploaded(arm.started, primary)] for arm in section.arms]
+    return {**lines, "uplink": [{**line, "x": x} for line, x in zip(lines[main], sent, strict=True)]}
+
+
+def own_keys(section: Section) -> list[str]:
+    """The measures that are the user's own metrics."""
+    return [key for key in measure_keys(run.records for run in section.started) if key.startswith(OWN)]
 
 
 def _run_facts(run: Run) -> dict[str, Any]:
@@ -123,6 +141,7 @@ def _run_facts(run: Run) -> dict[str, Any]:
         "done": len(run.records),
         "rounds": run.rounds,
         "finished": run.finished,
+        "stopped": run.stopped,
         "place": str(run.directory),
         "versions": {str(k): str(v) for k, v in versions.items()} if isinstance(versions, Mapping) else {},
         "seconds": {phase: round(sum(s.get(phase, 0.0) for s in run.times.values()), 3) for phase in phases},

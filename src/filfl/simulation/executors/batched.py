@@ -28,6 +28,13 @@ index [C, B] are the samples of each client's batch, share [C, B] their shares o
 rate [C] the step sizes (0 for a client that has finished)."""
 
 
+def clipped(gradients: list[Tensor], limit: float) -> list[Tensor]:
+    """Every client's gradient, scaled down to the norm `limit` where it is larger, as by torch's clip_grad_norm_."""
+    norms = torch.stack([gradient.flatten(1).norm(dim=1) for gradient in gradients]).norm(dim=0)
+    factors = (limit / (norms + 1e-6)).clamp(max=1)
+    return [gradient * factors.view(-1, *[1] * (gradient.dim() - 1)) for gradient in gradients]
+
+
 class BatchedModel:
     """A network as a function of many clients' weights, and its training step, traced once that pays off."""
 
@@ -78,6 +85,11 @@ class BatchedModel:
         options, views = self._training.options, self._layout.views
         gradients, losses = self.gradients(stack, w_t, index, share, *data)
         penalty = self._training.algorithm.penalty_gradient(stack, w_t[: stack.shape[1]])
+        if options.clip is not None:
+            if penalty is not None:
+                gradients = [gradient + pull for gradient, pull in zip(gradients, views(penalty), strict=True)]
+                penalty = None
+            gradients = clipped(gradients, options.clip)
         penalties = views(penalty) if penalty is not None else [None] * len(gradients)
         velocities = views(velocity) if options.momentum else [None] * len(gradients)
         for w, direction, pull, v in zip(views(stack), gradients, penalties, velocities, strict=True):

@@ -10,7 +10,7 @@ from filfl.config.config import Config
 from filfl.core.clients import TrainingClients
 from filfl.data import FederatedData
 from filfl.errors import ConfigError
-from filfl.evaluation import Loss
+from filfl.evaluation import Augment, Loss
 from filfl.simulation.executors.pool import CannotRun
 from filfl.simulation.executors.processes import ProcessClients
 from filfl.simulation.executors.serial import LocalTraining, SerialClients
@@ -38,11 +38,14 @@ def open_clients(
     build: Callable[[], FlatModel],
     workers: int,
     say: Callable[[str], None],
+    augment: Augment | None = None,
 ) -> Iterator[TrainingClients]:
     """The simulated clients of a run. `build` makes another network like `net`, in this process or in another."""
     keep_freed_memory()
     options = config.execution
-    training = LocalTraining(config.seed, config.algorithm, config.training)
+    training = LocalTraining(config.seed, config.algorithm, config.training, augment)
+    if not config.training.is_sgd:
+        config.training.new_optimizer(net.trained)  # raises where the optimizer does not fit the model
     if options.memory is not None and net.device.type != "cpu":
         raise ConfigError(f"execution.memory is for the CPU only, but this run is on {net.device}; remove it")
     mode = choose(config, data, net, loss, training, workers) if options.mode == "auto" else options.mode

@@ -13,12 +13,13 @@ from torch import Tensor
 
 from filfl.algorithms import Algorithm
 from filfl.algorithms.local_sgd import batches, local_sgd
+from filfl.algorithms.optimizers import local_optimizer
 from filfl.config.sections import Training
 from filfl.core.clients import Failure, Update
 from filfl.core.queries import Query
 from filfl.core.queries.base import Split
 from filfl.data import FederatedData
-from filfl.evaluation import Loss, Samples
+from filfl.evaluation import Augment, Loss, Samples
 from filfl.rng import stream, torch_seeded
 from filfl.selection.base import AnyIds
 from filfl.weights import FlatModel, Weights
@@ -28,11 +29,12 @@ Reply = TypeVar("Reply")
 
 @dataclass(frozen=True)
 class LocalTraining:
-    """The local training of every client and round: SGD with these options; `seed` addresses its random draws."""
+    """The local training of every client and round: what it minimises and how; `seed` addresses its random draws."""
 
     seed: int
     algorithm: Algorithm
     options: Training
+    augment: Augment | None = None
 
 
 @dataclass(frozen=True)
@@ -78,10 +80,15 @@ class SerialClients:
     def _train(self, t: int, k: int, weights: Weights) -> Update:
         samples = self.samples.part(*self.span(k, "train"))
         seed, options = self._training.seed, self._training.options
+        if self._training.augment is not None:
+            samples = samples.augmented(self._training.augment, stream(seed, t, "augment", k))
         with torch_seeded(stream(seed, t, "dropout", k), self._model.device):
             steps = batches(len(samples), options.batch, options.epochs, options.steps, stream(seed, t, "batches", k))
-            how = (steps, options.lr_at(t), options.momentum, options.weight_decay)
-            train_loss = local_sgd(self._model, weights, samples, self._loss, self._training.algorithm, *how)
+            what = (self._model, weights, samples, self._loss, self._training.algorithm, steps)
+            if options.is_sgd:
+                train_loss = local_sgd(*what, options.lr_at(t), options.momentum, options.weight_decay, options.clip)
+            else:
+                train_loss = local_optimizer(*what, partial(options.new_optimizer, t=t), options.clip)
         return Update(self._model.weights(), len(samples), train_loss)
 
     def span(self, k: int, split: Split) -> tuple[int, int]:

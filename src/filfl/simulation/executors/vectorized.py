@@ -194,6 +194,10 @@ def why_not_batched(data: FederatedData, model: FlatModel, loss: Loss, training:
 
     Two clients train together, and the result is compared with training them one by one.
     """
+    if training.augment is not None:
+        return "augment changes the batches of one client at a time"
+    if not training.options.is_sgd:
+        return f'training.optimizer = "{training.options.optimizer}" trains one client at a time'
     if any(isinstance(module, _BatchNorm) for module in model.module.modules()):
         return "BatchNorm computes its statistics over a whole batch, and stores them for one client at a time"
     sizes = data.num_train

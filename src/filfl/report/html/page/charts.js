@@ -1,9 +1,9 @@
 "use strict";
 
+const SHARE = { unit: " %", times: 100, digits: 1 };
+const NUMBER = { unit: "", times: 1, digits: 3 };
 const CHARTS = [
-  { key: "accuracy", title: "Test accuracy", unit: " %", times: 100, size: "large", digits: 1 },
-  { key: "uplink", title: "Test accuracy against upload", unit: " %", times: 100, size: "medium", digits: 1 },
-  { key: "test-loss", title: "Test loss", unit: "", times: 1, digits: 3 },
+  { key: "test-loss", title: "Test loss", ...NUMBER },
   { key: "train-loss", title: "Train loss", unit: "", times: 1, digits: 3 },
   { key: "filtered", title: "Clients that may be selected, |Sᶠ|", unit: "", times: 1, digits: 1, zero: true, step: true },
   { key: "noisy", title: "Bad clients among them", unit: " %", times: 1, digits: 0, zero: true, step: true },
@@ -11,10 +11,26 @@ const CHARTS = [
 const MOST_TIMES = 4; // Uplinks that differ by more than this are drawn on a logarithmic axis.
 const charts = new Map();
 
+/** The charts of a section: that of the primary metric first, and large. */
+function chartSpecs({ primary, own }) {
+  const title = `Test ${primary.name.replace(/^test /, "").replaceAll("_", " ")}`;
+  const scale = primary.share ? SHARE : NUMBER;
+  const others = [
+    { key: "accuracy", title: "Test accuracy", ...SHARE },
+    ...own.map(({ key, name }) => ({ key, title: `Test ${name}`, ...NUMBER })),
+    ...CHARTS,
+  ].filter(({ key }) => key !== primary.key);
+  return [
+    { key: primary.key, title, ...scale, size: "large", target: true },
+    { key: "uplink", title: `${title} against upload`, ...scale, size: "medium", target: true },
+    ...others,
+  ];
+}
+
 /** The legend, and the charts that this section has data for. */
 function drawCharts(section) {
   drawLegend(section);
-  const there = CHARTS.filter(({ key }) => (section.curves[key] || []).some((line) => line.x.length));
+  const there = chartSpecs(section).filter(({ key }) => (section.curves[key] || []).some((line) => line.x.length));
   const small = there.filter(({ size }) => !size).length;
   const keys = there.map(({ key }) => key).join(" ");
   const box = byId("charts");
@@ -26,7 +42,7 @@ function drawCharts(section) {
     for (const { key } of there) charts.set(key, newChart(key));
   }
   for (const spec of there) {
-    const words = hasTarget(spec, section) ? `dotted: target ${shortNumber(100 * section.target)} %` : "";
+    const words = hasTarget(spec, section) ? `dotted: target ${shortNumber(spec.times * section.target)}${spec.unit}` : "";
     byId(`chart-${spec.key}`).previousElementSibling.lastElementChild.textContent = words;
     charts.get(spec.key).setOption(chartOption(spec, section), { replaceMerge: ["series"] });
   }
@@ -101,7 +117,7 @@ function chartOption(spec, section) {
   const starts = section.curves[spec.key].filter((line) => line.x.length).map((line) => line.x[0]);
   const logarithmic = uplink && Math.min(...starts) > 0 && Math.max(...ends) > MOST_TIMES * Math.min(...ends);
   const axis = axisStyle();
-  const slider = spec.key === "accuracy";
+  const slider = spec.size === "large";
   return {
     animation: false,
     textStyle: { fontFamily: "inherit" },
@@ -179,13 +195,13 @@ function zoom(slider, [start, end] = choices.zoom) {
 }
 
 function hasTarget(spec, section) {
-  return spec.times === 100 && section.target > 0;
+  return spec.target === true && section.target !== 0;
 }
 
-/** The target accuracy, in charts of accuracy. */
+/** The target, in charts of the primary metric. */
 function targetLine(spec, section, starts, ends) {
   if (!hasTarget(spec, section)) return [];
-  const height = 100 * section.target;
+  const height = spec.times * section.target;
   return [
     {
       type: "line",

@@ -3,24 +3,29 @@
 const CLEAR = 0.05; // A p below this is bold.
 
 /** The columns of the table of measures. The best value of a column with `best` is bold. */
-function measureColumns(target) {
-  const goal = `${shortNumber(100 * target)} %`;
+function measureColumns({ primary, own }) {
+  const { goal, name } = primary;
   const final = `mean of the last ${data.last} tested rounds`;
-  return [
-    { key: "accuracy", label: "final accuracy", hint: `Test accuracy, ${final}; ± is the standard deviation over seeds`, best: Math.max },
-    { key: "difference", label: "difference", hint: "Final accuracy minus that of the method it is tested against, in percentage points" },
-    { key: "welch-p", label: "Welch p", hint: "Two-sided Welch's t-test on the final accuracies" },
+  const spread = `${final}; ± is the standard deviation over seeds`;
+  const points = primary.share ? ", in percentage points" : "";
+  const better = primary.lower ? Math.min : Math.max;
+  const columns = [
+    { key: primary.key, label: `final ${name}`, hint: `${name} on the test set, ${spread}`, best: better },
+    { key: "difference", label: "difference", hint: `Final ${name} minus that of the method it is tested against${points}` },
+    { key: "welch-p", label: "Welch p", hint: `Two-sided Welch's t-test on the final ${name}` },
     {
       key: "paired-p",
       label: "paired p",
       hint: "Two-sided paired t-test over seeds; with the same seed, methods share data split, availability and initial weights",
     },
+    { key: "accuracy", label: "final accuracy", hint: `Test accuracy, ${spread}`, best: Math.max },
+    ...own.map((metric) => ({ key: metric.key, label: metric.name, hint: `Your metric ${metric.name} on the test set, ${spread}` })),
     { key: "test-loss", label: "test loss", hint: `Test loss, ${final}`, best: Math.min },
     { key: "train-loss", label: "train loss", hint: `Mean over the clients that trained, last ${data.last} rounds`, best: Math.min },
     {
       key: "rounds-to-target",
       label: `rounds to ${goal}`,
-      hint: "First round with this test accuracy, mean over the seeds that reached it; (2/3) means 2 of 3 seeds",
+      hint: "First round in which the test reaches this, mean over the seeds that reached it; (2/3) means 2 of 3 seeds",
       best: Math.min,
     },
     { key: "uplink-to-target", label: `upload to ${goal}`, hint: "Data sent by the clients up to that round", best: Math.min },
@@ -29,12 +34,13 @@ function measureColumns(target) {
     { key: "client-accuracy", label: "mean over clients", hint: "Mean of the clients' own test accuracies", best: Math.max },
     { key: "worst-tenth", label: "worst tenth", hint: "Mean test accuracy of the tenth of the clients with the lowest accuracy", best: Math.max },
   ];
+  return columns.filter(({ key }, i) => i === 0 || key !== primary.key);
 }
 
 /** The table of measures, without columns in which no method has a value. */
 function drawMeasures(section) {
   const valuesOf = ({ key }) => section.measures.map((row) => row[key][0]).filter((value) => value !== null);
-  const columns = measureColumns(section.target).filter((column) => valuesOf(column).length);
+  const columns = measureColumns(section).filter((column) => valuesOf(column).length);
   const rows = section.measures.map((row, i) => {
     const arm = section.arms[i];
     const cells = columns.map((column) => {
@@ -99,8 +105,8 @@ function drawRuns(section) {
       cells: [
         { value: section.arms[run.arm].name, show: element("span", {}, swatch(section.arms[run.arm]), section.arms[run.arm].name) },
         { value: run.seed, show: String(run.seed) },
-        { value: run.done, show: run.finished ? String(run.done) : `${run.done} of ${run.rounds}` },
-        { value: run.finished ? "finished" : "unfinished", show: run.finished ? "finished" : element("span", { class: "flag" }, "unfinished") },
+        { value: run.done, show: run.done === run.rounds ? String(run.done) : `${run.done} of ${run.rounds}` },
+        { value: stateOf(run), show: element("span", { class: run.finished ? null : "flag", title: run.stopped || null }, stateOf(run)) },
         { value: seconds, show: duration(seconds) },
         { value: seconds, show: phaseBar(run, phases, shade, longest) },
         { value: each, show: each === null ? NONE : duration(each) },
@@ -110,6 +116,11 @@ function drawRuns(section) {
     };
   });
   sortableTable(byId("runs"), "runs", columns, rows, null);
+}
+
+function stateOf(run) {
+  if (run.stopped) return "stopped early";
+  return run.finished ? "finished" : "unfinished";
 }
 
 function phaseBar(run, phases, shade, longest) {
