@@ -209,6 +209,7 @@ def _make_run(pickled: bytes, resume: bool, cores: int) -> RunProgress:
             config,
             loss=given.loss,
             metrics=given.metrics,
+            augment=given.augment,
             callbacks=[report, *given.callbacks],
             out=run.directory,
             resume=resume,
