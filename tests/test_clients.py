@@ -15,7 +15,7 @@ import filfl
 from filfl.core.evidence import Evidence
 from filfl.filtering.fitness import Fitness
 from filfl.runs.client_table import ClientTable
-from filfl.runs.clients import client_rows, detection, verdicts
+from filfl.runs.clients import Estimate, client_rows, detection, verdicts
 from filfl.runs.reader import read_run
 
 
@@ -25,7 +25,8 @@ def record(**changes: Any) -> dict[str, Any]:
 
 
 def value(client: int, mean: float, stderr: float) -> dict[str, Any]:
-    return {"client": client, "value": 9.0, "stderr": 9.0, "mean": mean, "mean_stderr": stderr}
+    running = {"mean": mean, "mean_stderr": stderr, "update": mean, "update_stderr": stderr}
+    return {"client": client, "value": 9.0, "stderr": 9.0, **running}
 
 
 def test_rows_by_hand() -> None:
@@ -65,7 +66,7 @@ def test_the_verdicts_are_corrected_for_the_number_of_clients() -> None:
     """z = -4 has p = 0.00006, z = 2.5 has p = 0.012, z = 2 has p = 0.046: the limits for the first, second and third of
     five clients are 0.01, 0.02 and 0.03."""
     estimates = [(0.25, 0.1), (None, None), (-0.4, 0.1), (0.2, 0.1), (0.01, 0.1), (-0.05, 0.1), (0.3, 0.0)]
-    assert verdicts(estimates) == [
+    assert verdicts([Estimate(*each, *each) for each in estimates]) == [
         "helps",
         "not measured",
         "hurts",
@@ -74,13 +75,21 @@ def test_the_verdicts_are_corrected_for_the_number_of_clients() -> None:
         "cannot tell",
         "not measured",
     ]
-    assert verdicts([(-0.2, 0.1)]) == ["hurts"] and verdicts([(0.19, 0.1)]) == ["cannot tell"] and verdicts([]) == []
+    assert verdicts([Estimate(-0.2, 0.1, -0.2, 0.1)]) == ["hurts"] and verdicts([]) == []
+    assert verdicts([Estimate(0.19, 0.1, 0.19, 0.1)]) == ["cannot tell"]
+
+
+@pytest.mark.parametrize(("update", "word"), [(0.1, "cannot tell"), (-0.1, "cannot tell"), (-0.2, "hurts")])
+def test_a_client_that_is_better_than_no_update_does_not_hurt(update: float, word: str) -> None:
+    assert verdicts([Estimate(-0.5, 0.1, update, 0.1)]) == [word]
 
 
 def test_few_healthy_clients_are_said_to_hurt_or_to_help() -> None:
     """The correction promises none of them in 19 of 20 healthy federations."""
     z = np.random.default_rng(0).normal(size=(200, 100))
-    any_sure = [{"hurts", "helps"} & set(verdicts([(each, 1.0) for each in row])) for row in z.tolist()]
+    any_sure = [
+        {"hurts", "helps"} & set(verdicts([Estimate(each, 1.0, each, 1.0) for each in row])) for row in z.tolist()
+    ]
     assert sum(map(bool, any_sure)) <= 20
 
 

@@ -259,7 +259,8 @@ def test_gains_of_a_filter_round_are_on_V_itself_and_cross_fitted() -> None:
 
 def value(client: int, value: float | None, stderr: float | None, mean: float | None = None) -> dict[str, Any]:
     """The value of a client at a filtering. The running estimate is the same, unless its mean is given."""
-    running = {"mean": value if mean is None else mean, "mean_stderr": stderr}
+    mean = value if mean is None else mean
+    running = {"mean": mean, "mean_stderr": stderr, "update": mean, "update_stderr": stderr}
     return {"client": client, "value": value, "stderr": stderr, **running}
 
 

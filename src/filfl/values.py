@@ -68,6 +68,18 @@ def one_of_k(clients: Sequence[Client], reward: OnSamples) -> Values[Client]:
     return replace(values, value=values.value - np.median(values.value))
 
 
+def over_global(clients: Sequence[int], reward: OnSamples) -> Values[int]:
+    """How much better a client is, as one of the K clients that are averaged, than the global model in its place.
+
+    A client with few samples moves the model little, and less than a typical client: its value is below 0, but it is
+    better than no update at all.
+    """
+    n, K = len(clients), reward.K
+    weights = np.full((n + 1, n + 1), (1 - 1 / K) / n) * np.append(np.ones(n), 0) + np.eye(n + 1) / K
+    L = reward.losses_at(weights)
+    return Values.of(clients, L[n] - L[:n])
+
+
 def banzhaf(
     clients: Sequence[Client], reward: Reward[Client] | OnSamples, rng: np.random.Generator, sets: int = 500
 ) -> Values[Client]:

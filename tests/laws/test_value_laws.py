@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from filfl.evaluation import cross_entropy, mean_squared_error, sample_losses
 from filfl.filtering.rewards import EnsembleReward
-from filfl.values import METHODS, banzhaf, leave_one_out, one_of_k, shapley
+from filfl.values import METHODS, banzhaf, leave_one_out, one_of_k, over_global, shapley
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -147,3 +147,22 @@ def test_capped_losses_are_at_most_those_of_guessing(seed: int, spread: float) -
     assert capped.K == reward.K
     numbers = EnsembleReward({0: torch.ones(3, 1)}, torch.zeros(3, 1), mean_squared_error)
     assert numbers.capped() is numbers, "a squared error has no loss of guessing"
+
+
+@given(SEEDS, st.integers(2, 8))
+def test_a_client_with_the_global_model_is_as_good_as_no_update(seed: int, n: int) -> None:
+    reward = ensemble(seed, n)
+    outputs = {**reward._outputs, 10: reward._own()}
+    made = EnsembleReward(outputs, reward._targets, cross_entropy, own=reward._own)
+    made.K = reward.K
+    found = over_global(made.clients, made)
+    assert found[10] == pytest.approx(0, abs=1e-6)
+    np.testing.assert_allclose(
+        found[0],
+        np.mean(
+            made.losses_at(np.array([[(1 - 1 / made.K) / n] * n + [1 / made.K]]))
+            - made.sample_losses({k: (1 - 1 / made.K) / n + (k == 0) / made.K for k in made.clients})
+        ),
+        rtol=1e-5,
+        atol=1e-6,
+    )

@@ -54,6 +54,9 @@ class Evidence:
     """The estimates of all clients that were part of a filtering."""
 
     clients: Mapping[int, Measured] = field(default_factory=dict)
+    """Their values."""
+    updates: Mapping[int, Measured] = field(default_factory=dict)
+    """How much better each client is than no update at all: see `filfl.values.over_global`."""
     filterings: int = 0
     """How many filterings measured values."""
     gains: tuple[tuple[float, float], ...] = ()
@@ -64,10 +67,18 @@ class Evidence:
     def of(self, client: int) -> Measured:
         return self.clients.get(client, Measured())
 
-    def adding(self, measured: Iterable[tuple[int, float, float]]) -> "Evidence":
-        """With further measurements (client, value, stderr)."""
+    def adding(
+        self, measured: Iterable[tuple[int, float, float]], updates: Iterable[tuple[int, float, float]] = ()
+    ) -> "Evidence":
+        """With further measurements (client, value, stderr), of the values and of the updates."""
         clients = {k: self.of(k).adding(value, error) for k, value, error in measured}
-        return replace(self, clients={**self.clients, **clients}, filterings=self.filterings + 1)
+        changed = {k: self.updates.get(k, Measured()).adding(value, error) for k, value, error in updates}
+        return replace(
+            self,
+            clients={**self.clients, **clients},
+            updates={**self.updates, **changed},
+            filterings=self.filterings + 1,
+        )
 
     def auc(self, faulty: frozenset[int]) -> float | None:
         """How well the estimates find these clients: see `auc`."""

@@ -229,8 +229,8 @@ class Record:
     judges: list[int]
     """The clients on whose data the sets were judged; empty where the server has its own data."""
     values: list[dict[str, Any]]
-    """Per filtered client `value` and `stderr` of this filtering, and `mean` and `mean_stderr` over the filterings so
-    far; empty where they were not measured."""
+    """Per filtered client `value` and `stderr` of this filtering, `mean` and `mean_stderr` over the filterings so far,
+    and how much better it was than no update (`update`, `update_stderr`); empty where they were not measured."""
     honest_gain: float | None
     """How much lower the loss of S^f is than that of all clients, chosen on one half of V and measured on the other."""
     honest_gain_stderr: float | None

@@ -13,7 +13,7 @@ from filfl.filtering.base import Filter
 from filfl.filtering.fitness import Fitness
 from filfl.filtering.rewards import OnSamples, mean_and_stderr
 from filfl.rng import stream
-from filfl.values import METHODS
+from filfl.values import METHODS, over_global
 
 MIN_SAMPLES = 4
 """Two samples in each half of V, the fewest that have a standard error."""
@@ -63,10 +63,11 @@ def client_values(method: str, reward: OnSamples, evidence: Evidence, seed: int,
     clients = reward.clients
     if len(clients) < 2:
         return Assessment(evidence)
-    found = METHODS[method](clients, reward.on_present_classes().capped(), stream(seed, t, "values"))
+    judged = reward.on_present_classes().capped()
+    found, updates = METHODS[method](clients, judged, stream(seed, t, "values")), over_global(clients, judged)
     errors = [math.hypot(*both) for both in zip(found.stderr.tolist(), found.sampling_stderr.tolist(), strict=True)]
     measured = list(zip(clients, found.value.tolist(), errors, strict=True))
-    after = evidence.adding(measured)
+    after = evidence.adding(measured, zip(clients, updates.value.tolist(), updates.stderr.tolist(), strict=True))
     values = [
         {
             "client": k,
@@ -74,6 +75,8 @@ def client_values(method: str, reward: OnSamples, evidence: Evidence, seed: int,
             "stderr": error if math.isfinite(error) else None,
             "mean": after.of(k).value,
             "mean_stderr": after.of(k).stderr,
+            "update": after.updates[k].value,
+            "update_stderr": after.updates[k].stderr,
         }
         for k, value, error in measured
     ]

@@ -62,7 +62,10 @@ class OnSamples(ABC):
 
     @abstractmethod
     def losses_at(self, weights: Floats) -> Floats:
-        """The loss of each sample of V, for averages with these weights: [r, clients] -> [r, m]. Rows sum to 1."""
+        """The loss of each sample of V, for averages with these weights: [r, clients] -> [r, m]. Rows sum to 1.
+
+        One more column is the weight of the current global model.
+        """
 
     @abstractmethod
     def global_losses(self) -> Floats:
@@ -241,9 +244,10 @@ class AverageRewardOnSamples(AverageReward, OnSamples):
 
         def losses(row: int) -> Floats:
             mean = torch.zeros_like(self._w_t.vector, dtype=torch.float64)
-            for k, weight in zip(self.clients, weights[row].tolist(), strict=True):
+            vectors = [*(self._weights[k] for k in self.clients), self._w_t.vector]
+            for vector, weight in zip(vectors, weights[row].tolist(), strict=False):
                 if weight:
-                    mean += weight * self._weights[k]
+                    mean += weight * vector
             return self._samples.losses(mean.to(self._w_t.vector.dtype)).double().cpu().numpy()
 
         self.evaluations += len(weights)
@@ -302,7 +306,8 @@ class EnsembleReward(OnSamples):
 
         from filfl.evaluation import sample_losses
 
-        z = torch.stack(list(self._outputs.values()))
+        own = [self._global_outputs()] if weights.shape[1] > len(self.clients) else []
+        z = torch.stack([*self._outputs.values(), *own])
         m, at_once = self.num_samples, max(1, MAX_NUMBERS // z[0].numel())
         losses = []
         for part in torch.from_numpy(weights).to(z).split(at_once):
@@ -314,9 +319,14 @@ class EnsembleReward(OnSamples):
     def global_losses(self) -> Floats:
         from filfl.evaluation import sample_losses
 
+        return (
+            sample_losses(self._loss, self._global_outputs(), self._targets).double().clamp(max=self._cap).cpu().numpy()
+        )
+
+    def _global_outputs(self) -> "Tensor":
         if self._own is None:
             raise PluginError("the outputs of the global model are not known to this reward")
-        return sample_losses(self._loss, self._own(), self._targets).double().clamp(max=self._cap).cpu().numpy()
+        return self._own()
 
     def on(self, rows: Ints) -> "EnsembleReward":
         import torch

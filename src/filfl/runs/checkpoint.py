@@ -21,7 +21,7 @@ from filfl.logits.messages import Recipients
 from filfl.runs.files import sha256, to_json, write_atomic
 from filfl.weights import Weights
 
-FORMAT = 4
+FORMAT = 5
 HASH_LENGTH = 64
 
 
@@ -46,6 +46,7 @@ def save(folder: Path, t: int, state: State, fingerprint: str, records_sha256: s
         "filter_memory": {str(k): numbers for k, numbers in state.filter_memory.items()},
         "evidence": {
             "clients": {str(k): astuple(measured) for k, measured in state.evidence.clients.items()},
+            "updates": {str(k): astuple(measured) for k, measured in state.evidence.updates.items()},
             "filterings": state.evidence.filterings,
             "gains": state.evidence.gains,
             "warned": sorted(state.evidence.warned),
@@ -103,6 +104,7 @@ def load(folder: Path, t: int, fingerprint: str, records_sha256: str, device: to
 def _evidence(stored: dict[str, Any]) -> Evidence:
     return Evidence(
         clients={int(k): Measured(*map(float, sums)) for k, sums in stored["clients"].items()},
+        updates={int(k): Measured(*map(float, sums)) for k, sums in stored["updates"].items()},
         filterings=int(stored["filterings"]),
         gains=tuple((float(in_sample), float(honest)) for in_sample, honest in stored["gains"]),
         warned=frozenset(map(str, stored["warned"])),

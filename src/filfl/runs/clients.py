@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from scipy.stats import false_discovery_control, norm
@@ -14,6 +14,8 @@ from filfl.runs.client_table import ClientTable
 
 Z = 1.96
 """The 95 % interval is the value plus and minus this many standard errors."""
+ONE_SIDED = 1.645
+"""A one-sided test at 5 %: this many standard errors below 0."""
 LEVEL = 0.05
 """The share of wrong verdicts among those that say that a client hurts or helps."""
 Verdict = Literal["hurts", "cannot tell", "helps", "not measured"]
@@ -61,8 +63,9 @@ def client_rows(records: Sequence[Mapping[str, Any]], table: ClientTable | None)
     faults_known = table is not None and bool(table.noisy.any())
     rows = []
     clients = sorted(set().union(*counts.values()))
-    measured = [(latest.get(k, {}).get("mean"), latest.get(k, {}).get("mean_stderr")) for k in clients]
-    for k, (value, stderr), verdict in zip(clients, measured, verdicts(measured), strict=True):
+    numbers = ("mean", "mean_stderr", "update", "update_stderr")
+    measured = [Estimate(*(latest.get(k, {}).get(number) for number in numbers)) for k in clients]
+    for k, (value, stderr, *_), verdict in zip(clients, measured, verdicts(measured), strict=True):
         known = table is not None and k < len(table)
         rows.append(
             ClientRow(
@@ -79,23 +82,37 @@ def client_rows(records: Sequence[Mapping[str, Any]], table: ClientTable | None)
     return sorted(rows, key=lambda row: math.inf if row.value is None else row.value)
 
 
-def verdicts(measured: Sequence[tuple[float | None, float | None]]) -> list[Verdict]:
-    """Whether each client hurts or helps, from its value and standard error.
+class Estimate(NamedTuple):
+    """The running estimates of a client."""
+
+    value: float | None
+    stderr: float | None
+    update: float | None
+    """How much better it is than no update at all."""
+    update_stderr: float | None
+
+
+def verdicts(estimates: Sequence[Estimate]) -> list[Verdict]:
+    """Whether each client hurts or helps. A client hurts if its value is below 0, which means worse than a typical
+    client, and if it is also worse than no update at all: a healthy client with few samples is only the former.
 
     Among 100 healthy clients, five have a 95 % interval that excludes 0. So the tests are corrected for their number:
     of the clients that are said to hurt or to help, at most 5 % are expected to do neither (Benjamini and Hochberg).
     """
-    z = [value / stderr for value, stderr in measured if value is not None and stderr]
+    z = [each.value / each.stderr for each in estimates if each.value is not None and each.stderr]
     sure = iter(false_discovery_control(2 * norm.sf(np.abs(z))) < LEVEL if z else [])
 
-    def verdict(value: float | None, stderr: float | None) -> Verdict:
-        if value is None or not stderr:
+    def verdict(each: Estimate) -> Verdict:
+        if each.value is None or not each.stderr:
             return "not measured"
         if not next(sure):
             return "cannot tell"
-        return "hurts" if value < 0 else "helps"
+        if each.value > 0:
+            return "helps"
+        worse_than_nothing = (each.update or 0.0) < -ONE_SIDED * (each.update_stderr or 0.0)
+        return "hurts" if worse_than_nothing else "cannot tell"
 
-    return [verdict(*each) for each in measured]
+    return [verdict(each) for each in estimates]
 
 
 @dataclass(frozen=True)

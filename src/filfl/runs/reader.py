@@ -192,7 +192,10 @@ def _is_texts(value: Any) -> bool:
 UNMEASURED: Mapping[str, Any] = {"notes": [], "values": [], "honest_gain": None, "honest_gain_stderr": None}
 """Fields that a record may lack, with the value that means that nothing was measured."""
 STEP = {"client": _is_count, "a": _is_number, "b": _is_number, "p": _is_number, "kept": _is_bool}
-VALUE = {"client": _is_count, **dict.fromkeys(("value", "stderr", "mean", "mean_stderr"), _is_number)}
+VALUE = {
+    "client": _is_count,
+    **dict.fromkeys(("value", "stderr", "mean", "mean_stderr", "update", "update_stderr"), _is_number),
+}
 RECORD: Mapping[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("round", "num_available", "num_filtered", "uplink_bytes"), _is_count),
     **dict.fromkeys(("train_loss", "test_accuracy", "test_loss", "reward_all", "reward_filtered"), _is_number),
