@@ -72,7 +72,7 @@ def test_records_have_the_metrics_if_test_samples_have_clients(blobs: filfl.Fede
     assert mapped.records == result.records, "a saved folder keeps the clients of the test samples"
 
 
-def test_a_pooled_test_set_and_custom_metrics_have_no_metrics_per_client(blobs: filfl.FederatedData) -> None:
+def test_a_pooled_test_set_has_no_metrics_per_client_and_own_metrics_are_added(blobs: filfl.FederatedData) -> None:
     assert (Mnist5k(clients=10).load(0).test_clients == -1).all() and by_client(np.full(3, -1)) == {}
     own = filfl.simulate({"rounds": 1, "selection.k": 2}, blobs, metrics={"own": accuracy})
-    assert own.records[0]["metrics"].keys() == {"own"}
+    assert own.records[0]["metrics"].keys() == {"accuracy", "client_accuracy", "worst_tenth", "own"}

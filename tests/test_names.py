@@ -117,6 +117,7 @@ def test_the_log_of_a_flower_run_names_nodes(caplog: pytest.LogCaptureFixture) -
     assert registry.names() == {0: "clinic"}
     record = {"round": 1, "did_filter": False, "num_filtered": 2, "num_available": 2, "selected": [0, 1], "notes": []}
     record |= {"test_accuracy": None, "test_loss": None, "refused": {"0": "late", "1": "lost"}}
+    caplog.set_level(logging.INFO, logger="flwr")
     logging.getLogger("flwr").addHandler(caplog.handler)
     try:
         log_round(record, 3, registry.names())

@@ -224,6 +224,10 @@ NAMES = [
     "logit-filtering",
     "logit-filtering-shakespeare",
     "do-no-harm",
+    "do-no-harm-shares",
+    "do-no-harm-femnist",
+    "do-no-harm-cifar10",
+    "do-no-harm-shakespeare",
     "client-values",
 ]
 
