@@ -262,6 +262,9 @@ TESTED_ELSEWHERE = {
     *("data.split", "data.test_split"),  # in the tests of each dataset
     *("data.client", "data.target", "data.task", "data.missing", "data.standardise", "data.size", "data.client_table"),
     "data.inverted",  # in the tests of FEMNIST
+    "data.trusted",  # in test_trusted.py
+    *("evaluate.metrics", "evaluate.primary", "evaluate.better"),  # in test_metrics.py
+    *("training.optimizer", "training.options", "training.clip", "training.augment"),  # in test_optimizers.py
     *("model.layers", "model.embedding", "model.tokens", "model.channels", "model.width", "model.blocks"),
     "filter.restarts",  # in the laws of the local search
     *("filter.evidence", "filter.outlier", "filter.memory", "filter.floor"),  # in the laws of pruning
@@ -450,7 +453,7 @@ def test_a_client_that_diverges_is_refused(blobs: filfl.FederatedData) -> None:
         ({"model": lambda: "no module"}, "must be a function that makes an nn.Module"),
         ({"model": nn.Linear(4, 3)}, "must be a function that makes a new module"),
         ({"model": lambda: nn.Linear(10**13, 3)}, "the model cannot be built"),
-        ({"model": nn.Identity}, "the model has no floating-point weights"),
+        ({"model": nn.Identity}, "the model has no parameter with requires_grad = True"),
         ({"metrics": {"odd": lambda out, y: 1 / 0}}, "does not fit the data .*ZeroDivisionError"),
         ({"loss": lambda out, y: out}, "does not fit the data"),
     ],

@@ -8,7 +8,7 @@ import numpy as np
 BLOCKS = "▁▂▃▄▅▆▇█"
 WIDTH = 24
 """The most characters of a sparkline."""
-LONGEST = 100
+LONGEST = 96
 """The most characters of a fact."""
 
 
