@@ -109,8 +109,9 @@ def verdicts(estimates: Sequence[Estimate]) -> list[Verdict]:
             return "cannot tell"
         if each.value > 0:
             return "helps"
-        worse_than_nothing = (each.update or 0.0) < -ONE_SIDED * (each.update_stderr or 0.0)
-        return "hurts" if worse_than_nothing else "cannot tell"
+        update, error = each.update, each.update_stderr
+        better_than_nothing = update is not None and update >= -ONE_SIDED * (error or 0.0)
+        return "cannot tell" if better_than_nothing else "hurts"
 
     return [verdict(each) for each in estimates]
 

@@ -194,7 +194,7 @@ UNMEASURED: Mapping[str, Any] = {"notes": [], "values": [], "honest_gain": None,
 STEP = {"client": _is_count, "a": _is_number, "b": _is_number, "p": _is_number, "kept": _is_bool}
 VALUE = {
     "client": _is_count,
-    **dict.fromkeys(("value", "stderr", "mean", "mean_stderr", "update", "update_stderr"), _is_number),
+    **dict.fromkeys(("value", "stderr", "mean", "mean_stderr"), _is_number),
 }
 RECORD: Mapping[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("round", "num_available", "num_filtered", "uplink_bytes"), _is_count),
