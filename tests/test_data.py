@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 import filfl
 from filfl import FederatedData
 from filfl.data.digits import Digits, Mnist5k
-from filfl.data.federated import floored
 from filfl.data.partition import dirichlet, iid, shards
 from filfl.data.sources import cache_folder
+from filfl.data.split import floored
 from filfl.errors import DataError
 
 sizes = st.integers(1, 30)

@@ -1,4 +1,4 @@
-"""Clients that are trusted: where clients judge, only these do; what is not trusted is said."""
+"""Trusted clients: where clients judge, only these are asked, and a filtering set from all clients causes a warning."""
 
 from typing import Any
 

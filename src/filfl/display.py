@@ -2,8 +2,10 @@
 
 import html
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 WIDTH = 24
@@ -23,9 +25,9 @@ def sparkline(values: Sequence[float | None]) -> str:
     return "".join(BLOCKS[int(height * (len(BLOCKS) - 1) + 0.5)] for height in heights)
 
 
-def first_of(names: Sequence[object], count: int, most: int = 3) -> str:
-    """The first names, and that there are more: ann, bob, cy, ... `count` is the number of all of them."""
-    return ", ".join(map(str, names[:most])) + (", ..." if count > most else "")
+def some(names: Sequence[object] | NDArray[Any], most: int = 5) -> str:
+    """The first names of a list, with dots if there are more: ann, bob, cy, ..."""
+    return ", ".join(map(str, names[:most])) + (", ..." if len(names) > most else "")
 
 
 def as_text(title: str, facts: Mapping[str, str]) -> str:

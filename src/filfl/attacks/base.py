@@ -7,7 +7,7 @@ from torch import Tensor
 
 from filfl.availability.base import Ids
 from filfl.config.schema import Fraction, Section
-from filfl.data.federated import floored
+from filfl.data.split import floored
 from filfl.rng import SETUP, stream
 
 

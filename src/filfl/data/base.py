@@ -9,8 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from filfl.config.schema import Count, Fraction, Positive, Section, Share
-from filfl.data.federated import FederatedData, Owned, Pair, client_numbers, floored
+from filfl.data.federated import FederatedData
 from filfl.data.partition import PARTITIONS, Indices
+from filfl.data.samples import Owned, Pair, client_numbers
+from filfl.data.split import floored
 from filfl.rng import SETUP, stream
 
 if TYPE_CHECKING:

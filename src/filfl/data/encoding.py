@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from filfl.data.frames import Columns, read_columns, whole_numbers
-from filfl.data.labels import is_missing, number_labels, plain, several, some
+from filfl.data.labels import is_missing, number_labels, plain, several
 from filfl.data.sources import log, warn_count
+from filfl.display import some
 from filfl.errors import DataError
 
 Array = NDArray[Any]

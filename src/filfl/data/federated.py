@@ -4,7 +4,6 @@ import hashlib
 import numbers
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,23 +14,30 @@ from filfl.data.encoding import Encoding, Missing, Task, encode
 from filfl.data.folder import digest_of, open_arrays, save_arrays
 from filfl.data.frames import is_frame
 from filfl.data.huggingface import HuggingFace
-from filfl.data.images import ImageFolder, channels_first, read_classes
-from filfl.data.labels import as_names, is_missing, is_text, number_labels, plain, several, some
+from filfl.data.images import ImageFolder, read_classes
+from filfl.data.labels import as_names, is_text, several
+from filfl.data.samples import (
+    Array,
+    Owned,
+    Pair,
+    as_inputs,
+    as_targets,
+    client_indices,
+    client_numbers,
+    numbered,
+    samples_like,
+)
+from filfl.data.split import split_samples
 from filfl.data.texts import Tokenizer, tokenize
 from filfl.data.torch_dataset import clients_of, is_dataset, read_samples
-from filfl.display import as_html, as_text
+from filfl.display import as_html, as_text, some
 from filfl.errors import DataError
 from filfl.rng import SETUP, stream
 
-Array = NDArray[np.generic]
-Pair = tuple[ArrayLike, ArrayLike]
-Owned = tuple[ArrayLike, ArrayLike, ArrayLike]
-"""Samples, targets, and the client of each sample."""
 Origin = Literal["server", "trusted", "clients"]
 """Whose samples a set has: the server's own, those of trusted clients, or those of all clients."""
 METADATA = ("classes", "filter_from", "test_from", "trusted", "class_names", "encoding")
 """The fields that are not arrays."""
-MOST_LISTED = 5
 
 
 @dataclass(frozen=True)
@@ -90,10 +96,9 @@ class FederatedData:
             return "samples of the server"
         if source == "clients":
             return f"held-out samples of all {self.num_clients} clients, whose labels may be wrong"
-        listed = ", ".join(str(self.names[k]) for k in self.trusted[:MOST_LISTED])
-        more = ", ..." if len(self.trusted) > MOST_LISTED else ""
+        listed = some(self.names[list(self.trusted)])
         clients = "1 trusted client" if len(self.trusted) == 1 else f"{len(self.trusted)} trusted clients"
-        return f"held-out samples of {clients} ({listed}{more})"
+        return f"held-out samples of {clients} ({listed})"
 
     def facts(self) -> dict[str, str]:
         """A description in a few numbers, which takes no time for any number of samples."""
@@ -212,7 +217,7 @@ class FederatedData:
         """
         class_names: tuple[str, ...] = ()
         if is_text(y):
-            y, test, filtering, class_names = _numbered(y, test, filtering)
+            y, test, filtering, class_names = numbered(y, test, filtering)
         x, y, owners = as_inputs("x", x), as_targets("y", y), as_names("client_ids", client_ids)
         if not len(x) == len(y) == len(owners):
             raise DataError(f"x, y and client_ids must have the same length (got {len(x)}, {len(y)}, {len(owners)})")
@@ -236,29 +241,12 @@ class FederatedData:
         if shares["filtering"] + shares["validation"] >= 1:
             raise DataError(f"filtering and validation must leave training samples (got {filtering} and {validation})")
 
-        counts = np.bincount(owners)
-        starts = np.concatenate([[0], np.cumsum(counts)])
-        shuffled = np.argsort(owners, kind="stable")
-        for k in range(len(names)):
-            mine = slice(starts[k], starts[k + 1])
-            shuffled[mine] = stream(seed, SETUP, "split", k).permutation(shuffled[mine])
-        # The samples of each client are split into test | filtering | validation | train.
-        tested = _floored_each(shares["test"], counts) * holders
-        filtered = _floored_each(shares["filtering"], counts - tested) * holders
-        validated = _floored_each(shares["validation"], counts - tested)
-        cuts = np.stack([tested, tested + filtered, tested + filtered + validated])
-        owners = np.repeat(np.arange(len(names)), counts)
-        kind = (np.arange(len(owners)) - starts[owners] >= cuts[:, owners]).sum(axis=0)
-        kept = kind >= 2
-        order = shuffled[kept][np.argsort(2 * owners[kept] - kind[kept], kind="stable")]
-        offsets = np.concatenate([[0], np.cumsum(counts - tested - filtered)])
-
-        test_x, test_y = x[shuffled[kind == 0]], y[shuffled[kind == 0]]
-        filter_x, filter_y = x[shuffled[kind == 1]], y[shuffled[kind == 1]]
-        test_clients = owners[kind == 0]
+        split = split_samples(owners, holders, **shares, seed=seed)
+        test_x, test_y, test_clients = x[split.test], y[split.test], split.test_clients
+        filter_x, filter_y = x[split.filtering], y[split.filtering]
         if isinstance(test, tuple | list):
             test_x, test_y = samples_like("test", test[:2] if len(test) == 3 else test, x, y)
-            test_clients = _indices(names, test[2], len(test_y)) if len(test) == 3 else np.full(len(test_y), -1)
+            test_clients = client_indices(names, test[2], len(test_y)) if len(test) == 3 else np.full(len(test_y), -1)
             if trusted is not None and len(test) == 3:
                 judged = np.isin(test_clients, np.flatnonzero(holders))
                 test_x, test_y, test_clients = test_x[judged], test_y[judged], test_clients[judged]
@@ -269,10 +257,10 @@ class FederatedData:
         all_targets = np.concatenate([y, test_y, filter_y])
         held_out: Origin = "clients" if trusted is None else "trusted"
         return cls(
-            x=np.ascontiguousarray(x[order]),
-            y=np.ascontiguousarray(y[order]),
-            offsets=offsets,
-            train_ends=offsets[1:] - validated,
+            x=np.ascontiguousarray(x[split.clients]),
+            y=np.ascontiguousarray(y[split.clients]),
+            offsets=split.offsets,
+            train_ends=split.train_ends,
             filter_x=filter_x,
             filter_y=filter_y,
             test_x=test_x,
@@ -463,118 +451,9 @@ class FederatedData:
         return replace(self, filter_x=self.filter_x[chosen], filter_y=self.filter_y[chosen])
 
 
-def client_numbers(key: str, wanted: Sequence[Any], names: Array) -> list[int]:
-    """The numbers of clients from their names. `key` is for the errors."""
-    known = {str(name): k for k, name in enumerate(names)}
-    if isinstance(wanted, str) or not len(wanted):
-        raise DataError(f"{key} must be a list of one or more clients (got {wanted!r})")
-    for name in map(str, wanted):
-        if name not in known:
-            near = get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"the first ones are {', '.join([*known][:MOST_LISTED])}"
-            raise DataError(f"{key}: there is no client {name}; {hint}")
-    return sorted({known[str(name)] for name in wanted})
-
-
-def _indices(names: Array, client_ids: ArrayLike, count: int) -> NDArray[np.int64]:
-    """The index of the client of each test sample; -1 for a client without training samples."""
-    owners = as_names("test client_ids", client_ids)
-    if len(owners) != count:
-        raise DataError(f"test x and client_ids must have the same length (got {count} and {len(owners)})")
-    indices = np.searchsorted(names, owners).clip(max=len(names) - 1)
-    return np.where(names[indices] == owners, indices, -1)
-
-
 def _derangement(classes: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """A random cyclic permutation of the classes: with two or more classes, none keeps its number."""
     order = rng.permutation(classes)
     permutation = np.empty(classes, dtype=np.int64)
     permutation[order] = np.roll(order, 1)
     return permutation
-
-
-def floored(share: float, count: int) -> int:
-    """The share of a count, rounded down. 0.29 of 100 is 29, although the floating-point product is below 29."""
-    return int(_floored_each(share, np.array(count)))
-
-
-def _floored_each(share: float, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.asarray(np.floor(float(share) * counts + 1e-9), dtype=np.int64)
-
-
-def _numbered(y: ArrayLike, test: Any, filtering: Any) -> tuple[Array, Any, Any, tuple[str, ...]]:
-    """Text labels as numbers: those of the clients, of a test set and of a filtering set, and the names of the classes.
-
-    A class is any label of one of the three.
-    """
-    given = {"test y": test, "filtering y": filtering}
-    sets = {name: part for name, part in given.items() if isinstance(part, tuple | list) and len(part) >= 2}
-    texts = {name: _texts(name, labels) for name, labels in {"y": y, **{k: p[1] for k, p in sets.items()}}.items()}
-    classes = sorted(set().union(*texts.values()))
-    numbered = {name: number_labels(name, labels, classes) for name, labels in texts.items()}
-    test, filtering = ((part[0], numbered[name], *part[2:]) if name in sets else part for name, part in given.items())
-    return numbered["y"], test, filtering, tuple(classes)
-
-
-def _texts(name: str, labels: ArrayLike) -> list[str]:
-    array = np.asarray(labels)
-    if not is_text(array):
-        raise DataError(f"{name} must have texts as labels, like y (got {array.dtype})")
-    if count := int(is_missing(array).sum()):
-        raise DataError(f"{name} must have a label for every sample (got {count} missing of {len(array)})")
-    return [str(label) for label in plain(name, array).tolist()]
-
-
-def samples_like(name: str, given: Pair, x: Array, y: Array) -> tuple[Array, Array]:
-    """Convert samples and check that they have the shape and dtypes of the clients' `x` and `y`."""
-    if len(given) != 2:
-        raise DataError(f"{name} must be a share or arrays (x, y) (got {len(given)} arrays)")
-    own_x, own_y = as_inputs(f"{name} x", given[0]), as_targets(f"{name} y", given[1])
-    if own_x.shape[1:] != x.shape[1:] or own_x.dtype != x.dtype or own_y.dtype != y.dtype:
-        raise DataError(
-            f"{name} samples are {own_x.dtype}{list(own_x.shape[1:])} with {own_y.dtype} targets, "
-            f"but those of the clients are {x.dtype}{list(x.shape[1:])} with {y.dtype} targets"
-        )
-    if len(own_x) != len(own_y):
-        raise DataError(f"{name} x and y must have the same length (got {len(own_x)} and {len(own_y)})")
-    return own_x, own_y
-
-
-def as_inputs(name: str, values: ArrayLike) -> Array:
-    """Convert samples to float32, bytes or small integers. `name` is for the errors."""
-    array = _numbers(name, values)
-    if array.dtype.kind in "fb":
-        array = array.astype(np.float32, copy=False)
-        if bad := np.flatnonzero(~np.isfinite(array).all(axis=tuple(range(1, array.ndim)))).tolist():
-            raise DataError(f"{name} must be finite (got other values in {len(bad)} samples, first in sample {bad[0]})")
-        return array
-    # Bytes are pixels. Other integers are tokens, which keep their small type until the batch.
-    if array.dtype == np.uint8:
-        return channels_first(array)
-    return array if array.dtype in (np.uint8, np.int8, np.int16, np.int32) else array.astype(np.int64)
-
-
-def as_targets(name: str, values: ArrayLike) -> Array:
-    """Convert targets to int64 classes or float32. `name` is for the errors."""
-    array = _numbers(name, values)
-    if array.dtype.kind == "f":
-        array = array.astype(np.float32, copy=False)
-        if not np.isfinite(array).all():
-            raise DataError(f"{name} must be finite (got targets that are not)")
-        return array
-    array = array.astype(np.int64, copy=False)
-    if array.size and array.min() < 0:
-        raise DataError(f"{name} must have labels 0, 1, 2, ... (got {array.min()})")
-    return array
-
-
-def _numbers(name: str, values: ArrayLike) -> Array:
-    try:
-        array = np.asarray(values)
-    except (ValueError, TypeError, RuntimeError) as error:
-        raise DataError(f"{name} cannot be converted to an array: {error}") from None
-    if array.dtype.kind not in "buif":
-        raise DataError(f"{name} must be numbers (got {array.dtype})")
-    if array.ndim == 0:
-        raise DataError(f"{name} must have one entry per sample (got a single number)")
-    return array

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
-from filfl.data.federated import FederatedData, Pair, samples_like
+from filfl.data.federated import FederatedData
 from filfl.data.images import read_classes
 from filfl.data.labels import number_labels
+from filfl.data.samples import Pair, samples_like
 from filfl.data.shakespeare import WINDOW, read_text
 from filfl.data.sources import read_npz
 from filfl.errors import DataError

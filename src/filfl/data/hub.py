@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from filfl.config.schema import Count, Share, show
 from filfl.data.base import ByClient
-from filfl.data.federated import FederatedData, floored
+from filfl.data.federated import FederatedData
 from filfl.data.huggingface import INPUTS, TARGETS, Table, class_names, find_column, is_saved, load_from_disk
 from filfl.data.shakespeare import ALPHABET, WINDOW, encode_or_warn
 from filfl.data.sources import draw_clients, not_in_test
+from filfl.data.split import floored
 from filfl.data.torch_dataset import stack_inputs
 from filfl.errors import ConfigError, DataError
 

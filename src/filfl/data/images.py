@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from filfl.data.frames import read_columns, whole_numbers
-from filfl.data.labels import several, some
+from filfl.data.labels import several
 from filfl.data.sources import warn_count
+from filfl.display import some
 from filfl.errors import DataError
 
 COLOURS = (1, 3, 4)

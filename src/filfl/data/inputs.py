@@ -9,7 +9,8 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from filfl.data.federated import FederatedData, as_inputs
+from filfl.data.federated import FederatedData
+from filfl.data.samples import as_inputs
 from filfl.errors import DataError
 from filfl.evaluation import Samples
 

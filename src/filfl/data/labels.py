@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from filfl.display import some
 from filfl.errors import DataError
-
-MOST_SHOWN = 5
-"""How many names an error lists."""
 
 
 def is_missing(values: NDArray[Any]) -> NDArray[np.bool_]:
@@ -86,12 +84,6 @@ def number_labels(name: str, labels: Sequence[str], classes: Sequence[str]) -> N
     if unknown := sorted({label for label in labels if label not in index}):
         raise DataError(f"{name} must be one of {some(classes)} (got {some(unknown)})")
     return np.array([index[label] for label in labels], dtype=np.int64)
-
-
-def some(names: Sequence[Any] | NDArray[Any]) -> str:
-    """The first few names of a list."""
-    listed = [str(name) for name in names[:MOST_SHOWN]]
-    return ", ".join(listed) + (", ..." if len(names) > MOST_SHOWN else "")
 
 
 def several(name: str, client_ids: ArrayLike) -> NDArray[Any]:

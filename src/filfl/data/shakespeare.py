@@ -16,9 +16,11 @@ from numpy.typing import NDArray
 
 from filfl.config.schema import Count, Share
 from filfl.data.base import Dataset
-from filfl.data.federated import FederatedData, client_numbers, floored
+from filfl.data.federated import FederatedData
 from filfl.data.leaf import LeafUser, leaf_files, read_leaf
+from filfl.data.samples import client_numbers
 from filfl.data.sources import Arrays, cached, draw_clients, find_source, not_in_test, warn_count
+from filfl.data.split import floored
 from filfl.errors import DataError
 
 EXPECTED = "LEAF's shakespeare folder (with train/ and test/), or a .jsonl or .jsonl.gz file of speeches"

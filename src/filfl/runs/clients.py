@@ -97,7 +97,7 @@ def verdicts(estimates: Sequence[Estimate]) -> list[Verdict]:
     client, and if it is also worse than no update at all: a healthy client with few samples is only the former.
 
     Among 100 healthy clients, five have a 95 % interval that excludes 0. So the tests are corrected for their number:
-    of the clients that are said to hurt or to help, at most 5 % are expected to do neither (Benjamini and Hochberg).
+    at most 5 % of the verdicts "hurts" and "helps" are expected to be wrong (Benjamini and Hochberg).
     """
     z = [each.value / each.stderr for each in estimates if each.value is not None and each.stderr]
     sure = iter(false_discovery_control(2 * norm.sf(np.abs(z))) < LEVEL if z else [])

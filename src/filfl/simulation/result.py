@@ -15,7 +15,7 @@ from torch import nn
 from filfl.config.config import Config
 from filfl.config.plugins import name_of
 from filfl.data.inputs import Inputs
-from filfl.display import as_html, as_text, first_of, sparkline
+from filfl.display import as_html, as_text, some, sparkline
 from filfl.errors import ConfigError, PluginError
 from filfl.runs.client_table import ClientTable
 from filfl.runs.clients import ClientRow, client_rows
@@ -156,7 +156,7 @@ class Result:
         metrics = {name: value for name, value in tested.items() if name != "accuracy" and value is not None}
         if metrics:
             shown = [f"{name} {value:.3g}" for name, value in metrics.items()]
-            facts["metrics"] = first_of(shown, len(shown), MOST_METRICS)
+            facts["metrics"] = some(shown, MOST_METRICS)
         if "test_set" in summary:
             facts["tested on"] = summary["test_set"]
         available = self.records[-1]["num_available"] if self.records else 0
@@ -164,7 +164,7 @@ class Result:
         facts["upload"] = f"{summary['uplink_bytes'] / 1e6:.1f} MB"
         if any(row.value is not None for row in self._client_rows):
             helps, hurts = ([r.name for r in self._client_rows if r.verdict == v] for v in ("helps", "hurts"))
-            names = f": {first_of(hurts, len(hurts))}" if hurts else ""
+            names = f": {some(hurts, 3)}" if hurts else ""
             facts["clients"] = f"{len(helps)} help, {len(hurts)} hurt{names}"
         if self.directory:
             facts["directory"] = str(self.directory)
