@@ -14,6 +14,7 @@ import numpy as np
 import filfl
 from filfl.config.config import Config
 from filfl.filtering import Step
+from filfl.filtering.screen import Screened
 from filfl.selection.base import Ask, Selection
 from filfl.selection.divfl import DivFL, distances, gain
 from filfl.selection.power_of_choice import PowerOfChoice
@@ -30,6 +31,7 @@ def replay(table: Mapping[str, Any], expected: Sequence[Mapping[str, Any]], **ar
     """Run a config with the decisions in the records `expected`, and compare its own results with them."""
     config = Config.read(table).with_changes({"filter.honest_gain": False})  # it calls the filter on halves of V
     decisions = Decisions(config, expected)
+    config = config.with_changes({"filter.screen": False})  # `decisions` screens
     own_filter = None if config.filter.name == "none" else decisions.filter
     result = filfl.simulate(
         config, filter=own_filter, selection=decisions.select, callbacks=[decisions.next_round], **arguments
@@ -53,7 +55,8 @@ class Decisions:
     """A filter and a selection that apply the decisions of another run and check their own against them."""
 
     def __init__(self, config: Config, expected: Sequence[Mapping[str, Any]]) -> None:
-        self._own_filter: Callable[..., filfl.Filtering] | None = config.filter.method
+        method: Callable[..., filfl.Filtering] | None = config.filter.method
+        self._own_filter = Screened(method) if method and config.filter.screens else method
         self._own_selection: Selection = config.selection
         self._expected = list(expected)
         self._done = 0
@@ -71,7 +74,7 @@ class Decisions:
         own, trace = self._own_filter(clients, reward, rng), self._record["trace"]
         kept = [step["client"] for step in trace if step["kept"]]
         assert [step.client for step in own.trace] == [step["client"] for step in trace]
-        if trace and trace[0]["a"] is None:
+        if trace and all(step["a"] is None for step in trace):
             assert list(own.kept) == kept or is_local_optimum(frozenset(kept), clients, reward)
             return filfl.Filtering(kept=tuple(kept), trace=own.trace)
         for ours, theirs in zip(own.trace, trace, strict=True):
@@ -89,6 +92,8 @@ class Decisions:
 
 def is_same_step(ours: Step, theirs: Mapping[str, Any]) -> bool:
     """Whether two greedy filters decided alike about a client, or the decision is a tie."""
+    if theirs["a"] is None:
+        return ours.a is None and not ours.kept and not theirs["kept"]  # screened
     if not (close(ours.a, theirs["a"]) and close(ours.b, theirs["b"])):
         return False
     assert ours.a is not None and ours.b is not None

@@ -21,11 +21,13 @@ from filfl.core.selector import Selector
 from filfl.core.server import Record, Server, State
 from filfl.evaluation import Samples, cross_entropy
 from filfl.filtering import Filter, Filtering, KeepAll, LocalSearch
-from filfl.filtering.by_logits import ByLogits
+from filfl.filtering.by_logits import AGAIN, ByLogits
 from filfl.filtering.filtering_set import FilteringSet
 from filfl.filtering.own import OwnFilter
+from filfl.filtering.rewards import EnsembleReward
 from filfl.filtering.schedule import Periodic
 from filfl.logits.check import ARITHMETIC
+from filfl.logits.doubts import Doubts
 from filfl.logits.encoding import EncodedLogits, Encoding
 from filfl.logits.messages import LogitReply, LogitRequest, Recipients
 from filfl.models.cnn import LeafCNN
@@ -40,7 +42,6 @@ from filfl.weights import FlatModel, Layout, Weights
 
 M, CLASSES = 12, 3
 FULL = Encoding()
-AGAIN = "selected clients did not upload what they claimed; filtered again without them"
 MODEL = 4 * (4 * 3 + 3)
 """Bytes of nn.Linear(4, 3)."""
 
@@ -94,13 +95,14 @@ class World:
         part: int | None = None,
         empty_is_global: bool = False,
         filters: bool = True,
+        learners: type[Learners] = Learners,
     ) -> None:
         self.net = FlatModel(nn.Linear(4, CLASSES), torch.device("cpu"))
         self.net.vector.zero_()
         y = torch.arange(M) % CLASSES
         x = torch.eye(3, 4)[y] + 0.3 * torch.randn(M, 4, generator=torch.Generator().manual_seed(1))
         self.V = FilteringSet.of(self.net, Samples(x, y, torch.tensor(1.0), torch.tensor(0.0)), cross_entropy)
-        self.learners = Learners(self.net.weights(), clients)
+        self.learners = learners(self.net.weights(), clients)
         self.inner = LogitCache(self.learners, self.V)
         self.clients = wrap(self.inner) if wrap else self.inner
         filter = filter or LocalSearch()
@@ -420,6 +422,7 @@ def test_no_false_claim_of_a_thousand_enters_the_average(filter: Filter) -> None
     state, total = State(world.net.weights()), 0
     for t in range(1, 93):
         state, record = filfl_round(t, state, world.server, Stopwatch())
+        state = replace(state, doubts=Doubts())  # so that every client claims again
         assert record.did_filter
         assert set(record.refused) == world.clients.false, "every false claim is refused, and no other client"
         assert all(record.refused.values())
@@ -488,28 +491,105 @@ def test_fewer_than_K_uploads_after_a_false_claim_lead_to_another_filtering() ->
 
 
 def test_an_earlier_upload_is_reused_after_another_filtering() -> None:
-    class AndGone(FalseClaimOf7):
-        def uploaded(self, k: int, reply: Any) -> Any:
-            return Failure("gone") if k == 3 else reply
-
     def with_7(ids: Sequence[int], R: Any, rng: Any) -> Filtering:
         return Filtering(kept=(2, 7) if 7 in ids else (2, 3, 6))
 
     def last(pool: Any, k: int, ask: Any, rng: Any) -> list[int]:
         return [int(i) for i in pool[-k:]]
 
-    world = World(wrap=AndGone, filter=with_7, selection=last, K=2)
+    world = World(wrap=FalseClaimOf7, filter=with_7, selection=last, K=2)
     (record,), _ = world.run(1)
-    assert record.selected == [2, 6] and world.clients.uploads == [[2, 7], [3, 6]]
+    assert record.selected == [2, 6] and world.clients.uploads == [[2, 7], [6]]
 
 
-def test_a_client_that_left_does_not_lead_to_another_filtering() -> None:
-    def both(ids: Sequence[int], R: Any, rng: Any) -> Filtering:
-        return Filtering(kept=(2, 7))
+def test_every_claim_without_an_upload_leads_to_another_filtering() -> None:
+    """Also when K other clients uploaded, and when the client is gone: S^f was chosen by its claim."""
 
-    world = World(wrap=gone(7), filter=both)
-    (record,), _ = world.run(1)
-    assert record.selected == record.filtered == [2] and not record.notes
+    def with_7(ids: Sequence[int], R: Any, rng: Any) -> Filtering:
+        return Filtering(kept=(0, 1, 2, 7) if 7 in ids else (2, 3))
+
+    for wrap, reason in [(gone(7), "no reply"), (FalseClaimOf7, "do not match")]:
+        world = World(wrap=wrap, filter=with_7, K=4)
+        (record,), state = world.run(1)
+        assert record.notes == [f"1 {AGAIN}"] and reason in record.refused[7]
+        assert record.filtered == record.selected == [2, 3]
+        assert world.clients.uploads == [[0, 1, 2, 7], [3]]
+        assert torch.equal(state.w.vector, world.mean([2, 3])), "uploads of clients that are not kept are not used"
+
+
+class CorrectionBy7(Wrapper):
+    """Client 7 claims what makes up for clients 0, 1 and 2, whose logits are those of weights times -3."""
+
+    def claimed(self, k: int, reply: Any, request: LogitRequest) -> Any:
+        if k != 7:
+            return reply
+        bad = sum(self.inner._V.outputs([self.inner._kept[i].weights])[0] for i in range(3))
+        wanted = 8 * nn.functional.one_hot(torch.arange(M) % CLASSES, CLASSES).float()
+        return replace(reply, logits=request.encoding.encode(4 * wanted - bad))
+
+
+class ThreeBad(Learners):
+    def weights(self, k: int) -> Weights:
+        w = super().weights(k)
+        return Weights(-3 * w.vector, w.integers) if k < 3 else w
+
+
+def test_a_claim_that_decides_is_checked_although_its_client_is_not_selected() -> None:
+    def with_7(ids: Sequence[int], R: Any, rng: Any) -> Filtering:
+        return Filtering(kept=(0, 1, 2, 7) if 7 in ids else (3, 4, 5, 6))
+
+    def first(pool: Any, k: int, ask: Any, rng: Any) -> list[int]:
+        return [int(i) for i in pool[:k]]
+
+    world = World(filter=with_7, selection=first, wrap=CorrectionBy7, learners=ThreeBad)
+    (record,), state = world.run(1)
+    assert world.clients.uploads == [[0, 1, 2], [7], [3, 4, 5]]
+    assert list(record.refused) == [7] and record.notes == [f"1 {AGAIN}"]
+    assert record.filtered == [3, 4, 5, 6] and record.selected == [3, 4, 5]
+    assert torch.equal(state.w.vector, world.mean([3, 4, 5])) and state.doubts.filterings == {7: 10}
+    truthful = World(filter=with_7, selection=first, wrap=Wrapper, learners=ThreeBad)
+    (record,), state = truthful.run(1)
+    assert truthful.clients.uploads == [[0, 1, 2], [7]] and not record.refused and not record.notes
+    assert record.selected == [0, 1, 2], "a claim that is only checked is not averaged"
+    assert torch.equal(state.w.vector, truthful.mean([0, 1, 2]))
+
+
+def test_a_doubted_client_decides_only_about_itself() -> None:
+    seen: list[list[int]] = []
+
+    def first_two(ids: Sequence[int], R: Any, rng: Any) -> Filtering:
+        seen.append(sorted(ids))
+        return Filtering(kept=tuple(sorted(ids)[:2]))
+
+    world = World(filter=first_two, h=1)
+    z = {k: world.V.outputs([world.learners.weights(k)])[0] for k in range(8)}
+    R = EnsembleReward(z, torch.arange(M) % CLASSES, cross_entropy)
+    kept = set()
+    for k in range(8):
+        ignored = (k + 1) % 8
+        doubted = replace(State(world.net.weights()), doubts=Doubts({k: 0, ignored: 2}))
+        state, record = filfl_round(1, doubted, world.server, Stopwatch())
+        others = [i for i in range(8) if i not in (k, ignored)]
+        assert seen.pop() == others
+        if R(frozenset([*others[:2], k])) >= R(frozenset(others[:2])):
+            assert record.filtered == sorted([*others[:2], k])
+            assert state.doubts.filterings == {ignored: 1}, "it uploaded what it claimed"
+            kept.add(k)
+        else:
+            assert record.filtered == others[:2] and state.doubts.filterings == {k: 0, ignored: 1}
+    assert 0 < len(kept) < 8
+
+
+def test_doubts_by_hand() -> None:
+    doubts = Doubts().after(claimed=range(6), uploaded=[0, 1], gone=[2], mismatched=[3])
+    assert doubts.filterings == {2: 0, 3: 10} and doubts.ignored == {3}
+    doubts = doubts.after(claimed=[2, 3], uploaded=[2], gone=[], mismatched=[])
+    assert doubts.filterings == {3: 9}
+    for _ in range(20):
+        doubts = doubts.after(claimed=[3], uploaded=[], gone=[], mismatched=[])
+    assert doubts.filterings == {3: 0} and not doubts.ignored and 3 in doubts
+    assert doubts.after(claimed=[], uploaded=[], gone=[3], mismatched=[]).filterings == {3: 0}
+    assert Doubts({3: 5}).after(claimed=[], uploaded=[], gone=[3], mismatched=[]).filterings == {3: 5}
 
 
 def test_kept_weights_are_dropped_with_the_round() -> None:

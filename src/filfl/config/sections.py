@@ -76,6 +76,12 @@ class FilterOptions(Section):
     was not available at the last filtering, or if h rounds have passed since then."""
     empty: Literal["zero", "global"] = "zero"
     """R of the empty set. zero: 0, as in the paper. global: the reward of the current global model."""
+    screen: bool | None = None
+    """Whether clients that hurt by themselves are dropped before the filter looks for a combination: with one of them
+    among K clients, and the global model in place of the others, the loss is significantly higher than with no update
+    and than with the median client. Unset is yes where the clients' outputs on the filtering set are known (reward =
+    "ensemble"), but for prune, which does this itself, and no elsewhere: with reward = "average", it costs one more
+    inference per client."""
     values: Literal["one-of-k", "leave-one-out", "banzhaf", "shapley", "alone", "none"] | None = None
     """How clients are valued at every filtering (see values.md). Unset is one-of-k where the filter round has the
     clients' outputs on the filtering set (reward = "ensemble"), and none elsewhere: with reward = "average", it costs
@@ -101,6 +107,13 @@ class FilterOptions(Section):
         """The method of `filfl.values` by which clients are valued; None is none."""
         chosen = self.values or ("one-of-k" if self.surrogate else "none")
         return None if chosen == "none" else chosen
+
+    @property
+    def screens(self) -> bool:
+        """Whether clients that hurt by themselves are dropped before the filter is run."""
+        if self.screen is None:
+            return self.surrogate and self.method is not None and self.method.screened
+        return self.screen
 
     @property
     def judged_by_clients(self) -> bool:
@@ -132,6 +145,11 @@ class FilterOptions(Section):
             problems.append(
                 f'filter.values = "{self.values}" needs a filtering set on the server, but that of filter.data = '
                 f'"{self.data}" is on clients; set filter.data to "server" or "file"'
+            )
+        if self.screen and self.judged_by_clients:
+            problems.append(
+                f'filter.screen needs a filtering set on the server, but that of filter.data = "{self.data}" is on '
+                'clients; set filter.data to "server" or "file", or filter.screen to false'
             )
         if self.optimum and self.judged_by_clients:
             problems.append(

@@ -14,6 +14,7 @@ from filfl.core.clients import Clients
 from filfl.core.evidence import Evidence, FilterMemory
 from filfl.core.exchange import Exchange
 from filfl.core.selector import Latest, Selector
+from filfl.logits.doubts import Doubts
 from filfl.logits.messages import Recipients
 from filfl.weights import Layout, Weights
 
@@ -63,6 +64,8 @@ class State:
     """What the selection remembers: each client's latest update, or its latest logits on V."""
     recipients: Recipients = field(default_factory=Recipients)
     """The clients that have received V, with the logits transport."""
+    doubts: Doubts = field(default_factory=Doubts)
+    """The clients that did not upload what they claimed, with the logits transport."""
     filter_memory: FilterMemory = field(default_factory=dict)
     """What the filter remembers about clients."""
     evidence: Evidence = field(default_factory=Evidence)
@@ -77,6 +80,7 @@ class State:
             memory=memory,
             latest=outcome.latest,
             recipients=outcome.recipients,
+            doubts=self.doubts if outcome.doubts is None else outcome.doubts,
             filter_memory=self.filter_memory if outcome.filter_memory is None else outcome.filter_memory,
             evidence=outcome.assessment.evidence if outcome.assessment else self.evidence,
         )
@@ -147,6 +151,8 @@ class Outcome:
     filter_memory: FilterMemory | None = None
     """What the filter wants to remember; None keeps what it remembered."""
     assessment: Assessment | None = None
+    doubts: Doubts | None = None
+    """The doubts after this round; None leaves them as they were."""
 
     @property
     def averaged(self) -> list[Admitted]:

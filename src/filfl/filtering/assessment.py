@@ -9,7 +9,7 @@ import numpy as np
 
 from filfl.core.evidence import Evidence
 from filfl.core.server import Assessment, Gain
-from filfl.filtering.base import Filter
+from filfl.filtering.base import FilterFunction
 from filfl.filtering.fitness import Fitness
 from filfl.filtering.rewards import OnSamples, mean_and_stderr
 from filfl.rng import stream
@@ -33,7 +33,7 @@ class Assess:
     def __call__(
         self,
         t: int,
-        filter: Filter,
+        filter: FilterFunction,
         clients: Sequence[int],
         S_f: frozenset[int],
         reward: object,
@@ -83,7 +83,7 @@ def client_values(method: str, reward: OnSamples, evidence: Evidence, seed: int,
     return Assessment(after, values)
 
 
-def honest_gain(filter: Filter, clients: Sequence[int], reward: OnSamples, seed: int, t: int) -> Gain | None:
+def honest_gain(filter: FilterFunction, clients: Sequence[int], reward: OnSamples, seed: int, t: int) -> Gain | None:
     """The cross-fitted gain of a filter over keeping all clients.
 
     V is split into two random halves. The filter chooses on one half, and its gain is measured on the other, both

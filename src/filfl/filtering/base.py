@@ -52,6 +52,9 @@ class Filter(Section, ABC):
     reward: ClassVar[str] = "average"
     """The reward that this filter maximises unless `filter.reward` is set: average or ensemble."""
 
+    screened: ClassVar[bool] = True
+    """Whether clients that hurt by themselves may be dropped before this filter is run: see `filter.screen`."""
+
     def knowing(self, faulty: frozenset[int]) -> "Filter":
         """This filter, in a simulation in which these clients are faulty. Only the oracle uses it."""
         return self

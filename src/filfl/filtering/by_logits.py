@@ -20,15 +20,18 @@ from filfl.core.server import Assessment, Outcome, Past, Rewards, State
 from filfl.errors import ConfigError, one_line
 from filfl.evaluation import Samples
 from filfl.filtering.assessment import Assess
-from filfl.filtering.base import Filter
+from filfl.filtering.base import FilterFunction, Filtering
 from filfl.filtering.by_models import empty_note, memory_after, prepared, rewards_of, run_filter, trace_of
 from filfl.filtering.filtering_set import FilteringSet
-from filfl.filtering.rewards import EnsembleReward
+from filfl.filtering.rewards import SIGNIFICANT, EnsembleReward, equal_weights, standardised
 from filfl.logits.check import logit_mismatch, loss_mismatch
+from filfl.logits.doubts import Doubts
 from filfl.logits.encoding import EncodedLogits, Encoding
 from filfl.logits.messages import LogitReply, LogitRequest, Recipients
 from filfl.rng import stream
 from filfl.weights import Weights
+
+AGAIN = "clients did not upload what they claimed; filtered again without them"
 
 
 @dataclass
@@ -40,10 +43,16 @@ class _Round:
     latest: Latest
     updates: dict[int, Admitted] = field(default_factory=dict)
     """Uploaded weights that match the claimed logits."""
+    gone: set[int] = field(default_factory=set)
+    """Clients that did not upload."""
     mismatched: set[int] = field(default_factory=set)
-    """Clients whose uploaded weights do not match. A filtering that used their claims is not valid."""
+    """Clients whose uploaded weights do not match their claim."""
     checks: int = 0
     """Uploads that were evaluated on V."""
+
+    @property
+    def failed(self) -> set[int]:
+        return self.gone | self.mismatched
 
 
 class ByLogits:
@@ -58,7 +67,7 @@ class ByLogits:
     def __init__(
         self,
         seed: int,
-        filter: Filter,
+        filter: FilterFunction,
         V: FilteringSet,
         encoding: Encoding,
         part: int | None = None,
@@ -85,31 +94,40 @@ class ByLogits:
         request = self.request(t, considered, state.recipients)
         claims, z, replied = exchange.train_for_logits(considered, request)  # lines 4-8
         this = _Round(request, claims, selector.after_logits(state.latest, z))
-        evaluations, notes = 0, []
+        A_t: list[int] = []
+        notes: list[str] = []
+        wanted, evaluations = selector.K, 0
         while True:
-            clients = [k for k in considered if k in z]
+            failed = this.failed
+            clients = [k for k in considered if k in z and k not in failed | state.doubts.ignored]
             with exchange.clock("filter"):  # line 9: Algorithm 2
                 R = self.surrogate({k: z[k] for k in clients}, state.w, request.rows)
                 prepared(R, selector.K, state.filter_memory)
-                filtering, (S_f, *_) = run_filter(self.filter, clients, R, self.seed, t)
+                filtering, S_f = self.filtered(t, clients, R, state.doubts)
             evaluations = max(evaluations, R.evaluations)
-            A_t, failed = self.select_and_collect(sorted(S_f or z), this, selector, exchange)  # line 17 of Algorithm 2
-            if len(A_t) == selector.K or not failed or (A_t and not failed & this.mismatched):
+            A_t = [k for k in A_t if k in (S_f or clients)]
+            pool = [k for k in sorted(S_f or clients) if selector.with_replacement or k not in A_t]
+            missing = wanted - len(A_t)
+            selected = selector(pool, exchange, this.latest, missing, len(notes)) if missing else []  # line 17
+            if len(selected) < min(missing, len(pool)):
+                wanted = len(A_t) + len(selected)  # the selection chose fewer, and is not asked for more
+            self.collect(selected, this, exchange)
+            this.latest = selector.after_updates(this.latest, this.updates, exchange.w_t)
+            if this.failed == failed:
+                self.collect(self.decisive(S_f, clients, R, this), this, exchange)
+            A_t = sorted([*A_t, *(k for k in selected if k in this.updates)])
+            if this.failed == failed:
                 break
-            # Too few claims of S^f were true, so the filter decides again without them.
-            notes.append(
-                f"{len(failed)} selected clients did not upload what they claimed; filtered again without them"
-            )
-            z = {k: logits for k, logits in z.items() if k not in failed}
+            # S^f was chosen by claims that were not kept, so the filter decides again without them.
+            notes.append(f"{len(this.failed - failed)} {AGAIN}")
         assessment = Assessment(state.evidence)
         if self.assess and clients:
             with exchange.clock("assess"):
                 assessment = self.assess(t, self.filter, clients, S_f, R, R, state.evidence)
         with exchange.clock("filter"):
-            kept = S_f - failed
             return Outcome(
-                S_f=tuple(sorted(kept)),
-                eligible=tuple(sorted(kept)),
+                S_f=tuple(sorted(S_f)),
+                eligible=tuple(sorted(S_f)),
                 A_t=A_t,
                 updates=this.updates,
                 past=Past(previous=S_t, seen=S_t, filtered_at=t),
@@ -119,13 +137,42 @@ class ByLogits:
                 did_filter=True,
                 considered=considered,
                 filtered_clients=clients,
-                rewards=self.true_rewards(this, clients, kept, A_t, state.w),
-                surrogates=rewards_of(R, clients, kept, A_t) if clients else Rewards(),
+                rewards=self.true_rewards(this, clients, S_f, A_t, state.w),
+                surrogates=rewards_of(R, clients, S_f, A_t) if clients else Rewards(),
                 evaluations=evaluations + this.checks,
                 trace=trace_of(filtering),
                 filter_memory=memory_after(state.filter_memory, filtering),
                 assessment=assessment,
+                doubts=state.doubts.after(z.keys(), this.updates.keys(), this.gone, this.mismatched),
             )
+
+    def filtered(
+        self, t: int, clients: list[int], R: EnsembleReward, doubts: Doubts
+    ) -> tuple[Filtering, frozenset[int]]:
+        """S^f. A client that is doubted does not decide about others: it is kept if it does not lower the reward of
+        those that are kept without it."""
+        trusted = [k for k in clients if k not in doubts] or clients
+        filtering, (S_f, *_) = run_filter(self.filter, trusted, R, self.seed, t)
+        for k in clients:
+            if k not in trusted and S_f and R(S_f | {k}) >= R(S_f):
+                S_f |= {k}
+        return filtering, S_f
+
+    def decisive(self, S_f: frozenset[int], clients: list[int], R: EnsembleReward, this: _Round) -> list[int]:
+        """The clients of S^f whose claims were not checked, and without which S^f is significantly worse than all
+        clients.
+
+        S^f is there because of what such a client claimed, so it must upload what it claimed, as the selected clients
+        do. Its weights are not averaged.
+        """
+        unchecked = [k for k in R.clients if k in S_f and k not in this.updates]
+        if not unchecked or len(S_f) < 2:
+            return []
+        kept, known = np.array([k in S_f for k in R.clients]), np.array(R.clients)
+        without = known != np.array(unchecked)[:, None]
+        filtered, everybody = (R.losses_at(equal_weights(sets)) for sets in (kept & without, without))
+        found = standardised(filtered - everybody) > SIGNIFICANT
+        return [k for k, decides in zip(unchecked, found, strict=True) if decides]
 
     def request(self, t: int, ids: list[int], recipients: Recipients) -> LogitRequest:
         """What these clients are asked for in round t."""
@@ -137,29 +184,9 @@ class ByLogits:
         shape = (m if rows is None else len(rows), *self.output_shape)
         return LogitRequest(V, digest, new, rows, shape, self.encoding)
 
-    def select_and_collect(
-        self, ids: list[int], this: _Round, selector: Selector, exchange: Exchange
-    ) -> tuple[list[int], set[int]]:
-        """A_t out of these clients; and the clients that failed to upload the weights they claimed.
-
-        A client that fails is replaced by another selection while clients are left. Clients that have uploaded stay
-        selected, and are not asked again.
-        """
-        left, missing, attempt = ids, selector.K, 0
-        A_t: list[int] = []
-        failed: set[int] = set()
-        while left and missing:
-            selected = selector(left, exchange, this.latest, missing, attempt)
-            self.collect(sorted(set(selected) - this.updates.keys()), this, exchange)
-            this.latest = selector.after_updates(this.latest, this.updates, exchange.w_t)
-            A_t += [k for k in selected if k in this.updates]
-            failed |= set(selected) - this.updates.keys()
-            left = [k for k in left if k not in failed and (selector.with_replacement or k not in A_t)]
-            missing, attempt = sum(k in failed for k in selected), attempt + 1
-        return sorted(A_t), failed
-
-    def collect(self, ids: list[int], this: _Round, exchange: Exchange) -> None:
-        """Receive the weights that these clients kept, and refuse those that do not match the claimed logits."""
+    def collect(self, clients: list[int], this: _Round, exchange: Exchange) -> None:
+        """Receive the weights that these clients kept, unless they are there, and refuse those that do not match."""
+        ids = sorted(set(clients) - this.updates.keys())
         with exchange.clock("upload"):
             admitted, absent = exchange.upload(ids)
             outputs = self.V.outputs_or_failures([each.weights for each in admitted.values()], this.request.samples)
@@ -169,6 +196,7 @@ class ByLogits:
                 else:
                     this.updates[k] = update
         this.checks += len(admitted)
+        this.gone |= absent
         this.mismatched |= set(ids) - this.updates.keys() - absent
 
     def mismatch(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor
 
@@ -14,7 +14,7 @@ from filfl.core.selector import Selector, whole_numbers
 from filfl.core.server import Assessment, Outcome, Past, Rewards, State
 from filfl.errors import PluginError
 from filfl.filtering.assessment import Assess
-from filfl.filtering.base import Filter, Filtering, expect
+from filfl.filtering.base import FilterFunction, Filtering, expect
 from filfl.filtering.exhaustive import opt
 from filfl.filtering.filtering_set import FilteringSet
 from filfl.filtering.judges import Judge
@@ -23,6 +23,7 @@ from filfl.filtering.rewards import CountedReward, EnsembleReward, OnSamples
 from filfl.rng import stream
 from filfl.weights import Weights
 
+AnyReward = TypeVar("AnyReward", bound=CountedReward)
 NOBODY_JUDGED = "no trusted client was available to judge; all clients were kept"
 
 
@@ -31,7 +32,7 @@ class ByModels:
     """All considered clients train and send their weights; the filter looks for the set whose average is best."""
 
     seed: int
-    filter: Filter
+    filter: FilterFunction
     """chi-GF, or any other filter."""
     judge: Judge
     """On whose data a set is judged."""
@@ -69,7 +70,9 @@ class ByModels:
         assessment = Assessment(state.evidence)
         if self.assess and clients:
             with clock("assess"):
-                outputs = surrogate or (ensemble_reward(self.values_on, weights, state.w) if self.values_on else None)
+                outputs = surrogate
+                if surrogate is None and self.values_on is not None:
+                    outputs = prepared(ensemble_reward(self.values_on, weights, state.w), selector.K, {})
                 assessment = self.assess(t, filter, clients, kept, maximised, outputs, state.evidence)
         optimum = None
         if self.optimum and clients and judgement.possible:
@@ -117,7 +120,7 @@ def ensemble_reward(
     )
 
 
-def prepared(reward: CountedReward, K: int, memory: FilterMemory) -> CountedReward:
+def prepared(reward: AnyReward, K: int, memory: FilterMemory) -> AnyReward:
     """A reward that also tells the filter K and what it remembered."""
     if isinstance(reward, OnSamples):
         reward.K, reward.memory = K, MappingProxyType(dict(memory))
@@ -131,7 +134,7 @@ def memory_after(memory: FilterMemory, filtering: Filtering) -> FilterMemory:
 
 
 def run_filter(
-    filter: Filter, clients: Sequence[int], reward: CountedReward, seed: int, t: int
+    filter: FilterFunction, clients: Sequence[int], reward: CountedReward, seed: int, t: int
 ) -> tuple[Filtering, list[frozenset[int]]]:
     """Run Algorithm 2 or another filter. Returns its result, and the kept set and the runners-up as sets."""
     if not clients:

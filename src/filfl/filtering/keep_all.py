@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -16,6 +17,8 @@ def keep_all(clients: Sequence[Client], reward: Reward[Client], rng: np.random.G
 @dataclass(frozen=True, kw_only=True)
 class KeepAll(Filter):
     """Keep every client. Filter rounds take place as usual, with S^f = S_t."""
+
+    screened: ClassVar[bool] = False
 
     def __call__(self, clients: Sequence[Client], reward: Reward[Client], rng: np.random.Generator) -> Filtering:
         return keep_all(clients, reward, rng)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -12,6 +13,8 @@ from filfl.filtering.base import Client, Filter, Filtering, Reward
 @dataclass(frozen=True, kw_only=True)
 class Oracle(Filter):
     """Keep exactly the clients without a fault, which only a simulation knows; elsewhere it keeps all."""
+
+    screened: ClassVar[bool] = False
 
     faulty: frozenset[int] = field(default=frozenset(), metadata=NOT_AN_OPTION)
 

@@ -13,7 +13,7 @@ from filfl.config.schema import Count, Fraction, NonNegative
 from filfl.core.evidence import FilterMemory
 from filfl.errors import PluginError
 from filfl.filtering.base import Client, Filter, Filtering, Reward, Step
-from filfl.filtering.rewards import Floats, OnSamples, equal_weights, mean_and_stderr
+from filfl.filtering.rewards import Floats, OnSamples, equal_weights, standardised
 
 if TYPE_CHECKING:
     from filfl.config.config import Config
@@ -75,12 +75,6 @@ def hurts(S: np.ndarray[tuple[int], np.dtype[np.bool_]], reward: OnSamples) -> F
     return standardised(np.where(S[:, None], change, -change))
 
 
-def standardised(differences: Floats) -> Floats:
-    """The mean over the samples divided by its standard error; 0 where nothing differs, or with a single sample."""
-    mean, stderr = mean_and_stderr(differences)
-    return np.divide(mean, stderr, out=np.zeros_like(mean), where=stderr > 0)
-
-
 @dataclass(frozen=True)
 class Past:
     """The evidence of earlier filterings on each client: a sum of standardised differences, and its variance."""
@@ -110,6 +104,7 @@ class Prune(Filter):
     """Drop a client only where there is evidence that it hurts, now and in earlier filterings (not in the paper)."""
 
     reward: ClassVar[str] = "ensemble"
+    screened: ClassVar[bool] = False  # it judges each client by itself as well
 
     evidence: NonNegative = 0.75
     """How significant the harm of a client must be, in standard errors of the loss on V, for it to be dropped. 0 drops

@@ -32,6 +32,8 @@ MAX_NUMBERS = 1 << 22
 CAP = 1.5
 """The loss at which `OnSamples.capped` cuts, in units of that of guessing. At 1, oversized and reversed updates are
 found less surely, since they spoil a model until it is worse than guessing; at 2, random labels are."""
+SIGNIFICANT = 2.0
+"""How many standard errors of the loss on V make a difference significant."""
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -115,6 +117,12 @@ def mean_and_stderr(differences: Floats) -> tuple[Floats, Floats]:
     m = differences.shape[-1]
     mean: Floats = differences.mean(axis=-1)
     return mean, differences.std(axis=-1, ddof=1) / math.sqrt(m) if m > 1 else np.full_like(mean, math.nan)
+
+
+def standardised(differences: Floats) -> Floats:
+    """The mean over the samples divided by its standard error; 0 where nothing differs, or with a single sample."""
+    mean, stderr = mean_and_stderr(differences)
+    return np.divide(mean, stderr, out=np.zeros_like(mean), where=stderr > 0)
 
 
 @dataclass(frozen=True)

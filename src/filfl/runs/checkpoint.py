@@ -17,11 +17,12 @@ from torch import Tensor
 from filfl.availability.base import Ids
 from filfl.core.evidence import Evidence, Measured
 from filfl.core.server import Past, State
+from filfl.logits.doubts import Doubts
 from filfl.logits.messages import Recipients
 from filfl.runs.files import sha256, to_json, write_atomic
 from filfl.weights import Weights
 
-FORMAT = 5
+FORMAT = 6
 HASH_LENGTH = 64
 
 
@@ -43,6 +44,7 @@ def save(folder: Path, t: int, state: State, fingerprint: str, records_sha256: s
         "filtered_at": state.past.filtered_at,
         "V": state.recipients.digest,
         "records_sha256": records_sha256,
+        "doubts": {str(k): left for k, left in state.doubts.filterings.items()},
         "filter_memory": {str(k): numbers for k, numbers in state.filter_memory.items()},
         "evidence": {
             "clients": {str(k): astuple(measured) for k, measured in state.evidence.clients.items()},
@@ -94,6 +96,7 @@ def load(folder: Path, t: int, fingerprint: str, records_sha256: str, device: to
             memory=_named(tensors, "memory."),
             latest={int(k): value for k, value in _named(tensors, "latest.").items()},
             recipients=Recipients(values["V"], _ids(tensors["recipients"])),
+            doubts=Doubts({int(k): int(left) for k, left in values["doubts"].items()}),
             filter_memory={int(k): tuple(map(float, numbers)) for k, numbers in values["filter_memory"].items()},
             evidence=_evidence(values["evidence"]),
         )

@@ -11,6 +11,7 @@ from filfl.filtering.filtering_set import FilteringSet
 from filfl.filtering.fitness import Fitness
 from filfl.filtering.judges import JUDGES, Judge, OnServer, Trusted
 from filfl.filtering.schedule import Periodic
+from filfl.filtering.screen import Screened
 from filfl.logits.encoding import Encoding
 from filfl.weights import Layout
 
@@ -60,10 +61,11 @@ def make_filter_round(
         return None
     empty_is_global = options.empty == "global"
     assess = Assess(config.seed, options.valued_by, options.honest_gain, fitness)
+    method = Screened(options.method) if options.screens else options.method
     if options.transport == "logits":
         assert V is not None
         encoding = Encoding(options.precision, options.top)
-        return ByLogits(config.seed, options.method, V, encoding, options.part, empty_is_global, assess)
+        return ByLogits(config.seed, method, V, encoding, options.part, empty_is_global, assess)
     if options.data in JUDGES:
         judge = JUDGES[options.data](config.seed, trusted)
     elif V is not None:
@@ -71,7 +73,7 @@ def make_filter_round(
     assert judge is not None
     return ByModels(
         config.seed,
-        options.method,
+        method,
         judge,
         ensemble=V if options.surrogate else None,
         empty_is_global=empty_is_global,
