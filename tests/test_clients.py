@@ -144,6 +144,13 @@ def test_a_resumed_run_has_the_values_of_an_uninterrupted_one(tmp_path: Path) ->
 # Warnings about the filtering set.
 
 
+def test_a_filtering_set_of_few_samples_is_named_before_the_first_round(blobs: filfl.FederatedData) -> None:
+    for size, few in ((9, True), (10, False)):
+        said: list[str] = []
+        filfl.simulate({"rounds": 1, "filter.size": size}, data=blobs, say=said.append, progress=False)
+        assert any(f"it has only {size} samples, too few to judge clients" in text for text in said) == few
+
+
 def test_missing_classes_are_named_before_the_first_round(blobs: filfl.FederatedData) -> None:
     said: list[str] = []
     few = replace(blobs, filter_x=blobs.filter_x[blobs.filter_y == 0], filter_y=blobs.filter_y[blobs.filter_y == 0])

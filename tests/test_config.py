@@ -137,6 +137,7 @@ def test_a_config_is_read_back_from_its_table(changes: dict[str, Any]) -> None:
         ({"training.epochs": 2, "training.steps": 3}, "training.epochs = 2 and training.steps = 3 exclude each other"),
         ({"training.schedule": "step"}, "needs training.factor and training.every"),
         ({"training.schedule": "inverse"}, "needs training.beta"),
+        ({"data.trusted": [1.5]}, "data.trusted must be a list, each item a text"),
         ({"model.hidden": [8, 0]}, "model.hidden must be a list, each item a whole number of at least 1"),
         ({"name": "../up"}, "name must be letters, digits"),
         ({"data": [{"name": "digits"}]}, "data is a section; write [data]"),
@@ -405,3 +406,19 @@ def test_shipped_experiments_are_valid_in_every_arm_and_scale(name: str) -> None
     for scaled in map(experiment.at_scale, (None, *experiment.scales)):
         for arm in scaled.checked_arms():
             scaled.config({}, arm)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("site-00,site-01", ("site-00", "site-01")),
+        ("[site-00, site-01]", ("site-00", "site-01")),
+        ('["site-00","site-01"]', ("site-00", "site-01")),
+        ("'site-00', 'site-01'", ("site-00", "site-01")),
+        ("site-00", ("site-00",)),
+        ("3", ("3",)),
+        ("[3, 11]", ("3", "11")),
+    ],
+)
+def test_a_list_of_names_on_the_command_line(text: str, names: tuple[str, ...]) -> None:
+    assert Config.read({}).with_changes(parse_changes([f"data.trusted={text}"])).data.trusted == names

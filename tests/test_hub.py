@@ -41,7 +41,7 @@ def test_grey_images_become_bytes_with_one_channel() -> None:
 
 def test_clients_and_test_samples_are_named_by_the_column() -> None:
     parts = [table(20, 0, who=["bo"] * 20), table(20, 1, who=["al"] * 20)]
-    data = replace(PLAIN, by="who").federated(parts, table(3, 2, who=["al", "bo", "zed"]), seed=0)
+    data = replace(PLAIN, client="who").federated(parts, table(3, 2, who=["al", "bo", "zed"]), seed=0)
     assert data.names.tolist() == ["al", "bo"] and data.test_clients.tolist() == [0, 1, -1]
 
 
@@ -66,10 +66,10 @@ def test_texts_have_leafs_codes_and_other_string_labels_are_sorted() -> None:
         (
             {"a": [1.0], "label": [0]},
             {},
-            "data.x is not set and no column is named image, .* one of a, label",
+            "data.input is not set and no column is named image, .* one of a, label",
         ),
-        ({"x": [[1.0]], "b": [0]}, {}, "data.y is not set"),
-        ({"x": [[1.0]], "label": [0]}, {"x": "picture"}, "data.x must be one of x, label"),
+        ({"x": [[1.0]], "b": [0]}, {}, "data.target is not set"),
+        ({"x": [[1.0]], "label": [0]}, {"input": "picture"}, "data.input must be one of x, label"),
         ({"x": [[1.0], [1.0, 2.0]], "label": [0, 1]}, {}, "must have the same shape"),
         ({"x": ["short", "texts"], "label": [0, 1]}, {}, r"strings must have 80 characters \(got 5 in sample 0\)"),
         ({"x": [{"a": 1}], "label": [0]}, {}, "must have images or numbers"),
@@ -102,12 +102,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::ResourceWarning")
 def test_a_run_on_a_folder_of_parquet_files(folder: Path) -> None:
-    data = Hub(dataset=str(folder), by="who").load(0)
+    data = Hub(dataset=str(folder), client="who").load(0)
     assert data.names.tolist() == [f"w{i}" for i in range(8)] and len(data.test_y) == 30
     assert (data.test_clients >= 0).all()
-    few = {tuple(Hub(dataset=str(folder), by="who", clients=3).load(seed).names) for seed in range(4)}
+    few = {tuple(Hub(dataset=str(folder), client="who", clients=3).load(seed).names) for seed in range(4)}
     assert len(few) > 1 and all(len(names) == 3 for names in few)
-    config = {"rounds": 5, "data.name": "hub", "data.dataset": str(folder), "data.by": "who", "selection.k": 3}
+    config = {"rounds": 5, "data.name": "hub", "data.dataset": str(folder), "data.client": "who", "selection.k": 3}
     assert filfl.simulate(config).summary["final_accuracy"] > 0.6
     even = Hub(dataset=str(folder), clients=5).load(0)
     assert even.num_clients == 5
@@ -123,7 +123,7 @@ def test_invalid_options_are_refused(folder: Path) -> None:
     with pytest.raises(DataError, match="cannot be loaded"):
         Hub(dataset=str(folder.parent / "nowhere")).load(0)
     with pytest.raises(DataError, match="cannot be loaded"):
-        Hub(dataset=str(folder), by="nobody").load(0)
+        Hub(dataset=str(folder), client="nobody").load(0)
     with pytest.raises(ConfigError, match=r"data.partitioner must be one of .*IidPartitioner"):
         Hub(dataset=str(folder), partitioner="Best").load(0)
     with pytest.raises(ConfigError, match=r"data.arguments do not match IidPartitioner"):
@@ -131,7 +131,7 @@ def test_invalid_options_are_refused(folder: Path) -> None:
     with pytest.raises(ConfigError, match=r"data.arguments must be like"):
         Hub(dataset=str(folder), arguments=("alpha",)).load(0)
     with pytest.raises(DataError, match=r"data.clients must be between 1 and the 8 clients"):
-        Hub(dataset=str(folder), by="who", clients=9).load(0)
+        Hub(dataset=str(folder), client="who", clients=9).load(0)
 
 
 def test_training_samples_share_nothing_with_test_samples(caplog: pytest.LogCaptureFixture) -> None:

@@ -152,7 +152,7 @@ def test_a_folder_by_class_with_a_table_of_clients(tmp_path: Path, caplog: pytes
     (tmp_path / "clients.csv").write_text("\n".join(rows) + "\n")
     data = FederatedData.from_image_folder(tmp_path / "images", client_table=tmp_path / "clients.csv")
     assert data.names.tolist() == ["00", "01", "02", "03"] and data.sample_shape == (3, 6, 5)
-    assert "files that are not images, left out: 1" in caplog.text
+    assert "files that are not images, left out: cat/notes.txt" in caplog.text
     (tmp_path / "clients.csv").write_text("\n".join(rows[:-1]) + "\n")
     with pytest.raises(DataError, match=r"no client for 1 of 40 images, such as cat/39.jpg"):
         FederatedData.from_image_folder(tmp_path / "images", client_table=tmp_path / "clients.csv")
@@ -225,7 +225,10 @@ def table(count: int, seed: int = 0, **more: Any) -> datasets.Dataset:
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_a_saved_dataset_with_splits(tmp_path: Path) -> None:
+def test_a_saved_dataset_with_splits(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     datasets.disable_progress_bars()
     both = datasets.DatasetDict({"train": table(40), "test": table(8, seed=100)})
     both.save_to_disk(tmp_path / "saved")
@@ -236,18 +239,33 @@ def test_a_saved_dataset_with_splits(tmp_path: Path) -> None:
         assert data.test_clients.tolist() == [i % 4 for i in range(8)]
         tests = {np.moveaxis(picture(100 + i, colours=3), -1, 0).tobytes() for i in range(8)}
         assert {row.tobytes() for row in data.test_x} == tests
-    hub = Hub(dataset=str(tmp_path / "saved"), by="site", filtering=0.1).load(0)
+    hub = Hub(dataset=str(tmp_path / "saved"), client="site", filtering=0.1).load(0)
     assert hub.fingerprint() == data.fingerprint() and hub.class_names == data.class_names
-    assert Hub(dataset=str(tmp_path / "saved"), clients=5).load(0).num_clients == 5
+    with caplog.at_level("WARNING"):
+        assert Hub(dataset=str(tmp_path / "saved"), clients=5).load(0).num_clients == 5
+    assert "data.client is not set" in caplog.text and "image, label, site" in caplog.text
+    with pytest.raises(DataError, match="and there is no folder"):
+        Hub(dataset=str(tmp_path / "savd")).load(0)
     with pytest.raises(ConfigError, match=r"data.split must be one of train, test \(got all\)"):
-        Hub(dataset=str(tmp_path / "saved"), by="site", split="all").load(0)
+        Hub(dataset=str(tmp_path / "saved"), client="site", split="all").load(0)
     with pytest.raises(DataError, match="cannot be split into clients"):
-        Hub(dataset=str(tmp_path / "saved"), by="nobody").load(0)
+        Hub(dataset=str(tmp_path / "saved"), client="nobody").load(0)
 
 
 def test_a_dataset_without_splits() -> None:
     data = FederatedData.from_huggingface(table(40), client="site", test=0.5, filtering=0.0)
     assert len(data.test_y) == 20 and len(data.filter_y) == 0 and data.classes == 3
+    checked = FederatedData.from_huggingface(table(40), client="site", filtering=table(9, seed=100))
+    given = {np.moveaxis(picture(100 + i, colours=3), -1, 0).tobytes() for i in range(9)}
+    assert {row.tobytes() for row in checked.filter_x} == given and checked.filter_from == "server"
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_trusted_clients_of_a_saved_dataset_give_the_same_sets_as_in_python(tmp_path: Path) -> None:
+    table(80).save_to_disk(tmp_path / "saved")
+    ours = FederatedData.from_huggingface(str(tmp_path / "saved"), client="site", trusted=["site 1"])
+    hub = Hub(dataset=str(tmp_path / "saved"), client="site", trusted=("site 1",)).load(0)
+    assert hub.fingerprint() == ours.fingerprint() and len(hub.filter_y) == 7 and len(hub.test_y) == 5
 
 
 def test_texts_of_a_dataset_need_a_tokenizer() -> None:

@@ -23,7 +23,7 @@ from torch import nn
 import filfl
 from conftest import SMALL
 from filfl.config.config import Config
-from filfl.display import BLOCKS, LONGEST, WIDTH, as_html, as_text, first_of, sparkline
+from filfl.display import BLOCKS, LONGEST, WIDTH, as_html, as_text, some, sparkline
 from filfl.errors import ConfigError, DataError, PluginError, RunError
 from filfl.runs.progress import python_console
 
@@ -89,9 +89,9 @@ def test_any_name_can_be_printed_on_one_line_and_is_escaped(title: str, facts: d
     assert Cells(page).tags <= {"div", "b", "table", "tr", "th", "td"}
 
 
-def test_first_of() -> None:
-    assert first_of(["ann", "bob"], 2) == "ann, bob"
-    assert first_of(["a", "b", "c", "d"], 9) == "a, b, c, ..."
+def test_some_of_a_list() -> None:
+    assert some(["ann", "bob"]) == "ann, bob" and some([]) == ""
+    assert some(["a", "b", "c", "d"], 3) == "a, b, c, ..." and some(np.array([1, 2]), 2) == "1, 2"
 
 
 def test_description_of_a_result(stored: filfl.Result) -> None:
@@ -129,7 +129,7 @@ def test_description_of_a_config_has_every_plugin_and_only_the_changed_options()
 
 @pytest.mark.parametrize("name", ["hub", "femnist", "shakespeare", "synthetic"])
 def test_every_config_has_a_description(name: str) -> None:
-    changes = {"data.dataset": "x/y", "data.by": "z"} if name == "hub" else {}
+    changes = {"data.dataset": "x/y", "data.client": "z"} if name == "hub" else {}
     assert f"  data          {name}" in repr(Config.read({"data.name": name, **changes}))
 
 
@@ -351,3 +351,14 @@ def _plain(output: Any) -> list[str]:
 def test_every_public_name_can_be_imported() -> None:
     assert len(set(filfl.__all__)) == len(filfl.__all__)
     assert all(getattr(filfl, name) is not None for name in filfl.__all__)
+
+
+def test_predict_takes_grey_images_without_a_channel() -> None:
+    rng = np.random.default_rng(0)
+    y = rng.integers(2, size=200)
+    x = (rng.integers(0, 120, size=(200, 4, 4)) + 100 * y[:, None, None]).astype(np.uint8)
+    data = filfl.FederatedData.from_arrays(x[:, None], y, np.arange(200) % 5)
+    result = filfl.simulate({"rounds": 3, "selection.k": 3}, data=data, progress=False)
+    assert (result.predict(x) == result.predict(x[:, None])).all()
+    with pytest.raises(DataError, match=r"a single sample is x\[None\]"):
+        result.predict(x[:1])

@@ -312,7 +312,14 @@ def test_sentence_names_at_most_four_clients_that_hurt() -> None:
     def sentence_of(*means: tuple[float, float]) -> str:
         return hurting_sentence(client_rows(valued(*means).records, None))
 
-    assert sentence_of((-0.5, 1.0), (0.1, 0.01)) == "No client hurts measurably."
+    assert sentence_of((0.1, 0.01), (0.2, 0.01)) == "No client hurts measurably."
+    assert sentence_of((-0.5, 1.0), (0.1, 0.01)) == (
+        "No client hurts measurably. This is no proof that all are healthy: 1 of 2 cannot be told from a typical "
+        "client. A larger filtering set, more rounds or more local training make it clearer."
+    )
+    run = valued((-0.5, 1.0), (0.1, 0.01), (-0.2, 1.0))
+    often = hurting_sentence(client_rows([{**run.records[0], "round": t} for t in (1, 2, 3)], None))
+    assert "2 of 3 cannot be told from a typical client. The filter never kept 0, 2." in often
     assert sentence_of((-0.083, 0.021), (0.1, 0.01), (-0.0012, 0.0001)) == (
         f"2 clients hurt: 0 ({MINUS}0.083 ± 0.041), 2 ({MINUS}0.00120 ± 0.00020)."
     )

@@ -33,7 +33,7 @@ NEEDED: dict[str, dict[str, Any]] = {
     "shakespeare": SHAKESPEARE,
     "lstm": SHAKESPEARE,
     "cifar10": {"data.filtering": 0.1},
-    "hub": {"data.dataset": "made", "data.by": "who", "data.clients": 6},
+    "hub": {"data.dataset": "made", "data.client": "who", "data.clients": 6},
     "table": {"data.path": "table.csv", "data.client": "who", "data.target": "kind"},
     "images": {"data.path": "images"},
     "saved": {"data.path": "saved"},
@@ -258,7 +258,7 @@ TESTED_ELSEWHERE = {
     *("data.name", "model.name", "availability.name", "training.schedule"),  # in other tests of this file
     *("filter.path", "data.path", "data.classes", "data.image", "data.most", "data.min_chars", "data.text"),
     *("data.beta", "data.iid", "data.features", "data.samples", "data.heterogeneity", "data.noise"),
-    *("data.dataset", "data.subset", "data.by", "data.partitioner", "data.arguments", "data.x", "data.y"),
+    *("data.dataset", "data.subset", "data.client", "data.partitioner", "data.arguments", "data.input", "data.target"),
     *("data.split", "data.test_split"),  # in the tests of each dataset
     *("data.client", "data.target", "data.task", "data.missing", "data.standardise", "data.size", "data.client_table"),
     "data.inverted",  # in the tests of FEMNIST

@@ -115,6 +115,8 @@ def run(
     for name, value in summary["final_metrics"].items():
         say(f"{f'final {name}':19s} {'-' if value is None else f'{value:.4g}'}")
     say(f"tested on           {summary['test_set']}")
+    if "filtering_set" in summary:
+        say(f"filtered with       {summary['filtering_set']}")
     say(f"mean |S^f|          {summary['mean_filtered']:.1f}")
     say(f"uplink              {summary['uplink_bytes'] / 1e6:.1f} MB")
     say(f"reward evaluations  {summary['evaluations']}")

@@ -199,6 +199,8 @@ def _convert(value: Any, hint: Any) -> Any:
         if value is None and type(None) in args:
             return None
         return _convert(value, next(a for a in args if a is not type(None)))
+    if origin is tuple and args[0] is str:
+        value = _as_texts(value)
     if origin is tuple and isinstance(value, list | tuple):
         return tuple(_convert(item, args[0]) for item in value)
     if origin is Mapping and isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
@@ -217,6 +219,14 @@ def _convert(value: Any, hint: Any) -> Any:
     if hint in (str, bool) and isinstance(value, hint):
         return value
     raise _Misfit
+
+
+def _as_texts(value: Any) -> Any:
+    """A list of texts also from one text with commas, as in `--set data.trusted=ann,bob`, and from whole numbers."""
+    if isinstance(value, str):
+        value = [text.strip().strip("\"'") for text in value.strip("[] ").split(",")]
+    items = value if isinstance(value, list | tuple) else [value]
+    return [str(item) for item in items] if all(type(item) in (str, int) for item in items) else value
 
 
 def allowed(hint: Any) -> str:

@@ -253,7 +253,8 @@ class FederatedData:
         if isinstance(filtering, tuple | list):
             filter_x, filter_y = samples_like("filtering", filtering, x, y)
         if len(test_x) == 0:
-            raise DataError("the test set is empty; raise the share `test`, or set test to arrays (x, y)")
+            few = " (the trusted clients have too few samples)" if trusted is not None else ""
+            raise DataError(f"the test set is empty{few}; raise the share `test`, or set test to arrays (x, y)")
         all_targets = np.concatenate([y, test_y, filter_y])
         held_out: Origin = "clients" if trusted is None else "trusted"
         return cls(
@@ -411,10 +412,13 @@ class FederatedData:
             usual name, such as label and image.
         split, test_split: of a dataset with splits, that of the clients, and that of the test set, if it exists.
         tokenizer, length: for texts, see `from_texts`. channels_last: for images, see `from_dataset`.
-        options: those of `from_arrays`.
+        options: those of `from_arrays`. `test` and `filtering` can also be datasets of Hugging Face.
         """
         source = HuggingFace(client, target, input, split, test_split, tokenizer, length, channels_last)
         x, y, owners, test, class_names = source.read(dataset)
+        for key in ("test", "filtering"):
+            if hasattr(options.get(key), "column_names"):
+                options[key] = source.samples(options[key])
         if test is not None:
             options = {"test": test, **options}
         data = cls.from_arrays(x, y, several(f"column {client}", owners), **options)

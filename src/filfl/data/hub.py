@@ -4,6 +4,7 @@ The datasets of the paper: `flwrlabs/femnist` by `writer_id`, `flwrlabs/shakespe
 `uoft-cs/cifar10`.
 """
 
+import logging
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,12 +24,17 @@ from filfl.data.split import floored
 from filfl.data.torch_dataset import stack_inputs
 from filfl.errors import ConfigError, DataError
 
+log = logging.getLogger(__name__)
+
+TEST = 0.2
+"""The share of the last windows of a text that are test samples, unless `test` is set."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Hub(ByClient):
     """A dataset of the Hugging Face hub by name, with any partitioner of flwr-datasets: pip install 'filfl[hub]'.
 
-    With `by`, every value of that column is a client. Without it, `partitioner` splits the samples into clients.
+    With `client`, every value of that column is a client. Without it, `partitioner` splits the samples into clients.
     """
 
     dataset: str = ""
@@ -36,24 +42,28 @@ class Hub(ByClient):
     save_to_disk of Hugging Face."""
     subset: str | None = None
     """The configuration of the dataset on the hub, if it has several."""
-    by: str | None = None
+    client: str | None = None
     """The column with the client of each sample."""
     clients: Count | None = None
-    """With `by`: the number of clients, drawn with the seed; unset: all. Without `by`: how many partitions (10)."""
+    """With `client`: the number of clients, drawn with the seed; unset: all. Without it: how many partitions (10)."""
     partitioner: str = "IidPartitioner"
     """A class of flwr_datasets.partitioner."""
     arguments: tuple[str, ...] = ()
     """The arguments of the partitioner, such as ["partition_by=label", "alpha=0.5"]; num_partitions is `clients`."""
-    x: str | None = None
+    input: str | None = None
     """The column of the inputs. Unset: the first of image, img, x, features and text that exists."""
-    y: str | None = None
+    target: str | None = None
     """The column of the targets. Unset: the first of label, labels, character, y and target that exists."""
     split: str = "train"
     """The split whose samples the clients get."""
     test_split: str | None = "test"
     """The split with the test set. If it does not exist, the share `test` of every client's samples is the test set."""
-    test: Share = 0.1
-    """If there is no `test_split`: the share of each client's samples in the test set."""
+    test: Share | None = None
+    """If there is no `test_split`: the share of each client's samples in the test set. Unset: 0.2; with `trusted`, 0.25
+    of the trusted clients'."""
+    filtering: Share | None = None
+    """The share of each client's samples outside the test set in the filtering set; 0 leaves nothing to filter with.
+    Unset: 0.1; with `trusted`, 0.5 of the trusted clients'."""
 
     def read(self, seed: int) -> FederatedData:
         if not self.dataset:
@@ -63,18 +73,23 @@ class Hub(ByClient):
     def federated(self, partitions: Sequence[Table], test: Table | None, seed: int) -> FederatedData:
         """Convert tables of a Hugging Face dataset, one per client, to federated data."""
         columns = list(partitions[0].column_names)
-        x_column = find_column("data.x", self.x, INPUTS, columns)
-        y_column = find_column("data.y", self.y, TARGETS, columns)
+        x_column = find_column("data.input", self.input, INPUTS, columns)
+        y_column = find_column("data.target", self.target, TARGETS, columns)
         tables = [*partitions, *([test] if test is not None else [])]
-        x, (y, classes), owners = _inputs(tables, x_column), _targets(tables, y_column), _owners(partitions, self.by)
+        x, (y, classes), owners = (
+            _inputs(tables, x_column),
+            _targets(tables, y_column),
+            _owners(partitions, self.client),
+        )
         tested: Any = self.test
         if test is not None:
             tested = (x[len(owners) :], y[len(owners) :])
-            if self.by and self.by in test.column_names:
-                tested = (*tested, _owners([test], self.by))
+            if self.client and self.client in test.column_names:
+                tested = (*tested, _owners([test], self.client))
             x, y = x[: len(owners)], y[: len(owners)]
         elif x.dtype == np.int8:  # windows of text overlap: the last ones of every client are its test samples
-            train, last = _split_by_position([len(table) for table in partitions], self.test, gap=WINDOW)
+            sizes = [len(table) for table in partitions]
+            train, last = _split_by_position(sizes, TEST if self.test is None else self.test, gap=WINDOW)
             tested = (x[last], y[last], owners[last])
             x, y, owners = x[train], y[train], owners[train]
         if test is not None or x.dtype == np.int8:
@@ -99,12 +114,14 @@ class Hub(ByClient):
             )
             source.load_partition(0, self.split)
             total = source.partitioners[self.split].num_partitions
-            chosen = draw_clients(total, self.clients if self.by else None, seed)
+            chosen = draw_clients(total, self.clients if self.client else None, seed)
             partitions = [source.load_partition(int(k), self.split) for k in chosen]
         except (ConfigError, DataError):
             raise
         except Exception as error:  # the hub, the network and a partitioner can raise any exception
-            raise DataError(f"data.dataset: {self.dataset} cannot be loaded: {type(error).__name__}: {error}") from None
+            missing = "" if folder.exists() else f", and there is no folder {self.dataset}"
+            reason = f"{type(error).__name__}: {error}"
+            raise DataError(f"data.dataset: {self.dataset} cannot be loaded from the hub ({reason}){missing}") from None
         try:
             return partitions, source.load_split(self.test_split) if self.test_split else None
         except (KeyError, ValueError):
@@ -117,8 +134,13 @@ class Hub(ByClient):
             raise ConfigError(f"data.split must be one of {', '.join(splits)} (got {self.split})")
         partitioner = self._partitioner(seed)
         partitioner.dataset = splits[self.split]
+        if self.client is None:
+            columns = ", ".join(partitioner.dataset.column_names)
+            log.warning(
+                "data.client is not set, so %s splits the samples into clients; columns: %s", self.partitioner, columns
+            )
         try:
-            chosen = draw_clients(partitioner.num_partitions, self.clients if self.by else None, seed)
+            chosen = draw_clients(partitioner.num_partitions, self.clients if self.client else None, seed)
             partitions = [partitioner.load_partition(int(k)) for k in chosen]
         except (KeyError, ValueError) as error:
             raise DataError(f"data.dataset: {self.dataset} cannot be split into clients: {error}") from None
@@ -127,8 +149,8 @@ class Hub(ByClient):
     def _partitioner(self, seed: int) -> Any:
         from flwr_datasets import partitioner as kinds
 
-        if self.by:
-            return kinds.NaturalIdPartitioner(partition_by=self.by)
+        if self.client:
+            return kinds.NaturalIdPartitioner(partition_by=self.client)
         kind = getattr(kinds, self.partitioner, None)
         if kind is None or not self.partitioner.endswith("Partitioner"):
             known = sorted(name for name in dir(kinds) if name.endswith("Partitioner"))

@@ -60,6 +60,14 @@ class HuggingFace:
         owned = (*tested, _names(test, self.client)) if self.client in test.column_names else tested
         return x, y, owners, owned, class_names(table, y_column)
 
+    def samples(self, dataset: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The inputs and targets of a filtering set or test set without clients."""
+        table, _ = self._tables(dataset)
+        columns = list(table.column_names)
+        x_column = find_column("input", self.input, INPUTS, columns)
+        y_column = find_column("target", self.target, TARGETS, columns)
+        return self._inputs(table, x_column), np.asarray(list(table[y_column]))
+
     def _tables(self, dataset: Any) -> tuple[Table, Table | None]:
         if isinstance(dataset, str | Path):
             dataset = load_from_disk(Path(dataset).expanduser())

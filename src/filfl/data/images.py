@@ -1,5 +1,6 @@
 """Images: the order of their axes, and folders of image files."""
 
+import logging
 import os
 from collections import Counter
 from collections.abc import Sequence
@@ -13,9 +14,10 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from filfl.data.frames import read_columns, whole_numbers
 from filfl.data.labels import several
-from filfl.data.sources import warn_count
 from filfl.display import some
 from filfl.errors import DataError
+
+log = logging.getLogger(__name__)
 
 COLOURS = (1, 3, 4)
 """How many channels an image may have."""
@@ -83,7 +85,8 @@ def _files(path: Path, layout: str) -> list[str]:
     )
     known = Image.registered_extensions()
     files = [name for name in found if Path(name).suffix.lower() in known]
-    warn_count(path, "files that are not images, left out", len(found) - len(files))
+    if other := sorted(set(found) - set(files)):
+        log.warning("%s: files that are not images, left out: %s", path, some(other))
     if not files:
         raise DataError(f"{path} has no images; it must have files like {layout}.png")
     if wrong := [name for name in files if name.count("/") != layout.count("/")]:

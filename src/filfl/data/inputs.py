@@ -45,10 +45,13 @@ class Inputs:
     def batches(self, x: ArrayLike, dtype: torch.dtype, device: torch.device) -> Iterator[Tensor]:
         """New samples, in the form in which the data was given, as batches for a model of this dtype."""
         array = as_inputs("x", x)
+        if self.shape == (1, *array.shape[1:]) and array.ndim == 3:
+            array = array[:, None]  # grey images without a channel
         if array.shape[1:] != self.shape or _kind(array.dtype) != _kind(np.dtype(self.dtype)):
             raise DataError(
                 f"x must be samples like those of the run, {self.dtype}{list(self.shape)} "
-                f"(got {array.dtype}{list(array.shape[1:])}); a single sample is x[None]"
+                f"(got {array.dtype}{list(array.shape[1:])})"
+                + ("; a single sample is x[None]" if array.shape == self.shape else "")
             )
         samples = torch.tensor(array, device=device)
         samples = samples.to(dtype) if samples.is_floating_point() else samples

@@ -82,7 +82,7 @@ def client_numbers(key: str, wanted: Sequence[Any], names: Array) -> list[int]:
         raise DataError(f"{key} must be a list of one or more clients (got {wanted!r})")
     for name in map(str, wanted):
         if name not in known:
-            near = get_close_matches(name, known, n=1)
+            near = [other for other in known if other.startswith(name)][:1] or get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"the first ones are {some([*known])}"
             raise DataError(f"{key}: there is no client {name}; {hint}")
     return sorted({known[str(name)] for name in wanted})

@@ -27,7 +27,10 @@ def read_samples(dataset: Any, channels_last: bool, name: str) -> tuple[NDArray[
         raise DataError(f"{name} is empty")
     if wrong := [i for i, sample in enumerate(samples) if not isinstance(sample, tuple | list) or len(sample) < 2]:
         got = type(samples[wrong[0]]).__name__
-        raise DataError(f"{name}: samples must be pairs (x, y) (got {got} in sample {wrong[0]})")
+        raise DataError(
+            f"{name}: samples must be pairs (x, y) (got {got} in sample {wrong[0]}); give a dataset that returns such "
+            "pairs (see docs/your-data.md)"
+        )
     x = stack_inputs([sample[0] for sample in samples], name, channels_last)
     return x, np.asarray([_scalar(sample[1]) for sample in samples]), samples
 
@@ -37,7 +40,7 @@ def stack_inputs(values: Sequence[Any], name: str, channels_last: bool) -> NDArr
     arrays = [np.asarray(value) for value in values]
     if len(shapes := {array.shape: i for i, array in enumerate(arrays)}) > 1:
         listed = ", ".join(f"{list(shape)} in sample {i}" for shape, i in list(shapes.items())[:2])
-        raise DataError(f"{name}: the samples must have the same shape (got {listed})")
+        raise DataError(f"{name}: the samples must have the same shape (got {listed}); cut, fill or resize them")
     stacked = np.stack(arrays)
     if stacked.dtype.kind not in "buif":
         hint = "; for texts, see FederatedData.from_texts" if isinstance(values[0], str) else ""

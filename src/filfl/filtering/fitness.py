@@ -10,6 +10,9 @@ from filfl.filtering.filtering_set import FilteringSet
 
 FILTERINGS = 5
 """A warning during the run needs at least this many filterings."""
+FEW, ENOUGH = 10, 50
+"""Below the first number of samples, filfl advises to use the second: with V of 20 samples, pruning loses more than a
+point of accuracy (docs/values.md), with 100 nothing that can be measured."""
 Z = 1.96
 MOST_LISTED = 10
 
@@ -25,7 +28,8 @@ class Fitness:
     def of(cls, V: FilteringSet | None, from_clients: bool) -> "Fitness":
         """`from_clients`: whether V has samples of clients that are not known to be trusted. V is None where it is on
         the clients."""
-        found = [*(missing_classes(V) if V else []), *([FROM_CLIENTS] if from_clients else [])]
+        found = [*(missing_classes(V) if V else []), *(few_samples(V) if V else [])]
+        found += [FROM_CLIENTS] if from_clients else []
         return cls(len(V) if V else 0, tuple(PREFIX + text for text in found))
 
     def __call__(self, evidence: Evidence) -> tuple[Evidence, list[str]]:
@@ -41,6 +45,10 @@ FROM_CLIENTS = (
     "clients that you trust (data.trusted, in Python trusted=[...]), or give samples that you trust (filter.data = "
     '"file", in Python filtering=(x, y))'
 )
+
+
+def few_samples(V: FilteringSet) -> list[str]:
+    return [f"it has only {len(V)} samples, too few to judge clients; use at least {ENOUGH}"] if len(V) < FEW else []
 
 
 def missing_classes(V: FilteringSet) -> list[str]:

@@ -4,11 +4,15 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
+from filfl.display import some
 from filfl.report.formatting import NONE, count, signed
 from filfl.runs.clients import ClientRow, Detection, Z
 
 MOST_NAMED = 4
 """How many clients a sentence names."""
+MOST_DROPPED = 10
+OFTEN = 3
+"""In how many filterings a client must have been to be named as never kept."""
 MEANING = (
     "how much lower the loss on the filtering set is with this client than with a typical one, when it is one of the K "
     "clients that are averaged. Below 0 it hurts."
@@ -23,10 +27,23 @@ def hurting_sentence(rows: Sequence[ClientRow], where: str = "") -> str:
     """Which clients hurt, lowest value first. `where` names the run."""
     hurts = [row for row in rows if row.verdict == "hurts"]
     if not hurts:
-        return f"No client hurts measurably{where}."
+        return " ".join([f"No client hurts measurably{where}.", *_undecided(rows)])
     named = ", ".join(f"{row.name} ({_with_interval(row)})" for row in hurts[:MOST_NAMED])
     more = f" and {len(hurts) - MOST_NAMED:,} more" if len(hurts) > MOST_NAMED else ""
     return f"{count(len(hurts), 'client')} {'hurts' if len(hurts) == 1 else 'hurt'}{where}: {named}{more}."
+
+
+def _undecided(rows: Sequence[ClientRow]) -> list[str]:
+    """That a missing verdict is no proof, and which clients the filter never kept."""
+    undecided = [row for row in rows if row.verdict == "cannot tell"]
+    if not undecided:
+        return []
+    dropped = [row.name for row in rows if row.considered >= OFTEN and row.kept == 0]
+    never = f" The filter never kept {some(dropped, MOST_DROPPED)}." if dropped else ""
+    return [
+        f"This is no proof that all are healthy: {len(undecided):,} of {len(rows):,} cannot be told from a typical "
+        f"client.{never} A larger filtering set, more rounds or more local training make it clearer."
+    ]
 
 
 def verdicts(rows: Sequence[ClientRow]) -> str:

@@ -30,8 +30,8 @@ class ClientRow:
     value: float | None
     """How much lower the loss on V is with this client than with a typical one, as the running estimate at the end.
     Negative values hurt. None if the client was in no filtering that measured values."""
-    stderr: float | None
     verdict: Verdict
+    stderr: float | None
     considered: int
     """In how many filterings."""
     kept: int

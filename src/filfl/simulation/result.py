@@ -164,7 +164,7 @@ class Result:
         facts["upload"] = f"{summary['uplink_bytes'] / 1e6:.1f} MB"
         if any(row.value is not None for row in self._client_rows):
             helps, hurts = ([r.name for r in self._client_rows if r.verdict == v] for v in ("helps", "hurts"))
-            names = f": {some(hurts, 3)}" if hurts else ""
+            names = f": {some(hurts, 10)}" if hurts else ""
             facts["clients"] = f"{len(helps)} help, {len(hurts)} hurt{names}"
         if self.directory:
             facts["directory"] = str(self.directory)
