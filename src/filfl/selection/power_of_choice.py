@@ -37,7 +37,7 @@ class PowerOfChoice(Selection):
         if self.d is not None and self.d < len(pool):
             p = ask.num_examples(pool).astype(float)
             if p.any():  # a client whose number is unknown or not credible is not a candidate
-                drawn = rng.choice(pool, size=min(self.d, np.count_nonzero(p)), replace=False, p=p / p.sum())
+                drawn = rng.choice(pool, size=min(self.d, int(np.count_nonzero(p))), replace=False, p=p / p.sum())
             else:
                 drawn = rng.choice(pool, size=self.d, replace=False)
             candidates = np.sort(drawn)
