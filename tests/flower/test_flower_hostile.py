@@ -62,7 +62,7 @@ def test_a_large_partition_id_does_not_make_a_large_table_of_clients(tmp_path: P
     grid.nodes[LIAR].tamper = handshake(**{"partition-id": 999_999})
     _, records = run(grid, 1, identity="partition", out=tmp_path / "run")
     most = max_partition(SITES)
-    reason = f"its partition id 999999 is above {most}, too large for the number of nodes"
+    reason = f"its partition id 999999 is not between 0 and {most}, the limit for this number of nodes"
     assert f"node {LIAR} is left out: {reason}" in records[0]["notes"]
     assert len(read_run(tmp_path / "run").clients) == SITES
     assert records[0]["available"] == [0, 1, 3, 4, 5]

@@ -66,8 +66,9 @@ class NodeRegistry:
 
     def add_as(self, client: int, node_id: int, connected: Sequence[int], num_examples: int = 0) -> str | None:
         """Give a node the number of its partition; or the reason why it cannot have it."""
-        if client > (most := max_partition(len(self.by_node.keys() | set(connected)))):
-            return f"its partition id {client} is above {most}, too large for the number of nodes"
+        most = max_partition(len(self.by_node.keys() | set(connected)))
+        if not 0 <= client <= most:
+            return f"its partition id {client} is not between 0 and {most}, the limit for this number of nodes"
         holder = self.by_client.get(client)
         if holder and holder.node_id != node_id:
             if holder.node_id in connected:
