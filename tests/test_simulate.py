@@ -468,7 +468,7 @@ def test_functions_that_do_not_fit_raise_before_the_first_round(
 def test_a_run_warns_once_if_every_update_is_refused(blobs: filfl.FederatedData) -> None:
     messages: list[str] = []
     filfl.simulate(
-        {"rounds": 3, "selection.k": 2, "filter.name": "none"},
+        {"rounds": 2, "selection.k": 2, "filter.name": "none"},
         blobs,
         loss=lambda out, y: out.detach().mean(),
         say=messages.append,

@@ -19,10 +19,15 @@ LONGEST = 200
 """The number of characters that a record keeps of a text from outside."""
 
 
-def one_line(text: str) -> str:
-    """A text from a client or a node as one line of a record, cut to `LONGEST` characters."""
-    line = " ".join(text.split())
-    return line if len(line) <= LONGEST else line[: LONGEST - 3] + "..."
+def one_line(text: str, longest: int = LONGEST) -> str:
+    """A text from a client or a node as one line for records, logs and terminals, cut to this many characters.
+
+    Control characters (such as those of ANSI escapes), line ends, invisible and bidirectional characters and halves of
+    surrogate pairs become spaces.
+    """
+    beginning = text[: 10 * longest]  # a node may send megabytes
+    line = " ".join("".join(c if c.isprintable() else " " for c in beginning).split())
+    return line if len(line) <= longest and len(text) == len(beginning) else line[: longest - 3] + "..."
 
 
 def only_from_python(section: str, name: str) -> ConfigError:

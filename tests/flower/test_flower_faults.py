@@ -2,101 +2,22 @@
 
 import copy
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord, RecordDict
+from flwr.app import Message
 from flwr.serverapp import strategy as flower
+from hostile_nodes import FAULTS, altered, run
 from hypothesis import given, settings
 from sites import SITES, federation, initial, loss_on_v, numbers
 
-from federation import MemoryGrid
 from filfl.flower import FilFL
 from filfl.runs import read_run
 
 pytestmark = pytest.mark.usefixtures("single_thread")
-
-Tamper = Callable[[Message], Message | None]
-
-
-def altered(arrays: Callable[[dict[str, Any]], dict[str, Any]] = dict, **metrics: Any) -> Tamper:
-    """Change the arrays or the metrics of a reply; a metric that is None is removed."""
-
-    def tamper(reply: Message) -> Message:
-        if reply.has_error() or not reply.content.array_records:
-            return reply
-        new = {name: array.numpy() for name, array in reply.content["arrays"].items()}
-        changed = {**reply.content["metrics"], **metrics}
-        reply.content = RecordDict(
-            {
-                "arrays": ArrayRecord({name: Array(value) for name, value in arrays(new).items()}),
-                "metrics": MetricRecord({name: value for name, value in changed.items() if value is not None}),
-            }
-        )
-        return reply
-
-    return tamper
-
-
-def content(change: Callable[[RecordDict], RecordDict]) -> Tamper:
-    def tamper(reply: Message) -> Message:
-        reply.content = change(reply.content)
-        return reply
-
-    return tamper
-
-
-def error(reply: Message) -> Message:
-    failed = Message(Error(code=5, reason="Node Unavailable"), reply_to=reply)
-    failed.metadata.__dict__ |= {"_reply_to_message_id": reply.metadata.reply_to_message_id, "_src_node_id": 1}
-    return failed
-
-
-def nan(arrays: dict[str, Any]) -> dict[str, Any]:
-    return {**arrays, "bias": np.full_like(arrays["bias"], np.nan)}
-
-
-FAULTS: dict[str, tuple[Tamper, str]] = {
-    "fails": (error, "error 5: Node Unavailable"),
-    "does not reply": (lambda reply: None, "no reply within"),
-    "sends NaN": (altered(nan), "bias has a value that is not finite"),
-    "sends another shape": (altered(lambda a: {**a, "bias": a["bias"][:1]}), r"bias has shape \(1,\)"),
-    "sends another type": (altered(lambda a: {**a, "bias": a["bias"].astype("float64")}), "bias has dtype"),
-    "omits an array": (altered(lambda a: {"weight": a["weight"]}), "key bias is missing"),
-    "adds an array": (altered(lambda a: {**a, "more": a["bias"]}), "key more is not"),
-    "claims 10^12 examples": (altered(**{"num-examples": 10**12}), "number of examples must be"),
-    "claims 0 examples": (altered(**{"num-examples": 0}), "number of examples must be"),
-    "claims -5 examples": (altered(**{"num-examples": -5}), "number of examples must be"),
-    "claims NaN examples": (altered(**{"num-examples": float("nan")}), "number of examples must be"),
-    "claims a list of examples": (altered(**{"num-examples": [1, 2]}), "number of examples must be"),
-    "omits the number of examples": (altered(**{"num-examples": None}), "no num-examples"),
-    "sends no records": (content(lambda c: RecordDict()), "0 records of metrics"),
-    "sends only metrics": (content(lambda c: RecordDict({"m": c["metrics"]})), "0 records of arrays"),
-    "sends each record twice": (
-        content(lambda c: RecordDict({**c, "again": c["arrays"], "and": c["metrics"]})),
-        "2 records of metrics",
-    ),
-    "sends arrays that are not npy": (
-        content(lambda c: RecordDict({**c, "arrays": ArrayRecord({k: _broken(a) for k, a in c["arrays"].items()})})),
-        "cannot be read",
-    ),
-}
-
-
-def _broken(array: Array) -> Array:
-    return Array(dtype=array.dtype, shape=array.shape, stype=array.stype, data=b"\x80\x04pickle?")
-
-
-def run(grid: MemoryGrid, rounds: int = 3, **options: Any) -> tuple[Any, list[dict[str, Any]]]:
-    records: list[dict[str, Any]] = []
-    options = {"filter": "none", "k": SITES, "min_nodes": 1, "wait": 1.0, **options}
-    callbacks = [lambda record, state: records.append(record)]
-    strategy = FilFL(flower.FedAvg(fraction_evaluate=0.0), callbacks=callbacks, **options)
-    return strategy.start(grid, initial(), num_rounds=rounds, timeout=30.0), records
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -240,7 +161,7 @@ def test_without_replies_the_model_is_unchanged_and_the_run_continues() -> None:
     grid = federation()
     for node in grid.nodes.values():
         node.tamper = lambda reply: None
-    result, records = run(grid)
+    result, records = run(grid, rounds=2)
     np.testing.assert_array_equal(numbers(result.arrays), numbers(initial()))
     assert records[0]["notes"] == ["every update was refused; the model is unchanged"]
 

@@ -17,7 +17,7 @@ import filfl
 from federation import MemoryGrid, Node
 from filfl.errors import RunError
 from filfl.flower import FilFL, add_queries
-from filfl.flower.node_registry import MAX_CLIENTS, NodeRegistry
+from filfl.flower.node_registry import NodeRegistry, max_partition
 from filfl.flower.records import aggregated, layout_of, to_arrays, to_gradient, to_weights
 from filfl.flower.wrapped_strategy import WrappedStrategy
 from filfl.runs import read_run
@@ -156,12 +156,13 @@ def test_node_numbering(nodes: list[int], data: st.DataObject) -> None:
         registry.add(node, f"n{node}", 1)
     assert [registry.by_node[node].client for node in nodes] == list(range(len(nodes)))
     assert all(registry.by_client[registry.by_node[node].client].node_id == node for node in nodes)
-    assert not registry.add_as(-1, 12345, [], "x") and not registry.add_as(MAX_CLIENTS, 12345, [], "x")
+    for number in (-1, max_partition(len(nodes)) + 1):
+        assert f"its partition id {number} is not between 0 and " in (registry.add_as(number, 12345, nodes) or "")
     if nodes:
         place = data.draw(st.integers(0, len(nodes) - 1))
         newcomer = max(nodes) + 1
-        assert not registry.add_as(place, newcomer, nodes, "x")
-        assert registry.add_as(place, newcomer, [node for node in nodes if node != nodes[place]], "x")
+        assert registry.add_as(place, newcomer, nodes) == f"its partition {place} is taken"
+        assert registry.add_as(place, newcomer, [node for node in nodes if node != nodes[place]]) is None
         assert registry.by_node[newcomer].client == place and nodes[place] not in registry.by_node
 
 

@@ -32,6 +32,7 @@ from filfl.config.schema import (
     write,
 )
 from filfl.config.sections import Checkpoint, Evaluate, Execution, FilterOptions, Training
+from filfl.core.guard import Guard
 from filfl.data import Dataset, FederatedData
 from filfl.data.arrays import Arrays
 from filfl.display import as_html, as_text
@@ -44,6 +45,7 @@ from filfl.selection import OwnSelection, Selection, Selects
 
 GENERAL: dict[str, type[Section]] = {
     "training": Training,
+    "guard": Guard,
     "evaluate": Evaluate,
     "checkpoint": Checkpoint,
     "execution": Execution,
@@ -79,6 +81,7 @@ class Config:
     training: Training = field(default_factory=Training, metadata=NOT_AN_OPTION)
     aggregation: Aggregation = field(default_factory=KINDS["aggregation"].make, metadata=NOT_AN_OPTION)
     attack: Attack = field(default_factory=KINDS["attack"].make, metadata=NOT_AN_OPTION)
+    guard: Guard = field(default_factory=Guard, metadata=NOT_AN_OPTION)
     evaluate: Evaluate = field(default_factory=Evaluate, metadata=NOT_AN_OPTION)
     checkpoint: Checkpoint = field(default_factory=Checkpoint, metadata=NOT_AN_OPTION)
     execution: Execution = field(default_factory=Execution, metadata=NOT_AN_OPTION)
@@ -235,8 +238,9 @@ class Config:
 
 def identity_of(table: Mapping[str, Any]) -> dict[str, Any]:
     """The identity of the config with this complete table, such as the config.toml of a run."""
-    execution = {key: value for key, value in table.get("execution", {}).items() if key != "workers"}
-    return {**table, "execution": execution}
+    left_out = {"execution": "workers", "guard": "stop_after"}
+    sections = {name: {k: v for k, v in table.get(name, {}).items() if k != key} for name, key in left_out.items()}
+    return {**table, **sections}
 
 
 def override(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -39,6 +39,15 @@ class Failure:
     """As in `LogitReply`."""
 
 
+@dataclass(frozen=True)
+class Evaluated:
+    """The reply of a client that tested the global model on its own data."""
+
+    num_examples: int
+    metrics: Mapping[str, float]
+    message: Any = None
+
+
 class TrainingClients(Protocol):
     """Clients that train and answer questions about their data: what an executor of the simulator implements."""
 

@@ -12,10 +12,13 @@ from filfl.core.server import Outcome, Record, Server, State
 from filfl.rng import stream
 from filfl.system import Stopwatch
 
+ALL_REFUSED = "every update was refused"
+"""How the note of a round begins in which clients were asked to train, and no update could be used."""
+
 
 def filfl_round(t: int, state: State, server: Server, clock: Stopwatch) -> tuple[State, Record]:
     """Lines 3-19 of Algorithm 1: (t, state) -> (state, record)."""
-    exchange = Exchange(t, state.w, server.clients, server.layout, clock)
+    exchange = Exchange(t, state.w, server.clients, server.layout, clock, server.guard)
     S_t = server.availability(t, server.clients.num_clients, server.seed)
 
     if server.filter_round is not None and server.filters(t, S_t, state):  # line 3
@@ -31,7 +34,7 @@ def filfl_round(t: int, state: State, server: Server, clock: Stopwatch) -> tuple
     else:
         notes.append(f"{why_no_update(S_t, outcome)}; the model is unchanged")
 
-    record = Record.of(t, S_t, outcome, exchange, server, notes + server.clients.take_notes())
+    record = Record.of(t, S_t, outcome, exchange, server, notes + exchange.notes + server.clients.take_notes())
     return state.after(outcome, memory, w), record
 
 
@@ -60,4 +63,4 @@ def why_no_update(S_t: Ids, outcome: Outcome) -> str:
         return "no client is available"
     asked = outcome.considered or outcome.A_t
     received = outcome.filtered_clients if outcome.did_filter else outcome.updates
-    return "every update was refused" if asked and not received else "no client was selected"
+    return ALL_REFUSED if asked and not received else "no client was selected"

@@ -13,6 +13,7 @@ from filfl.availability.base import NO_IDS, Availability, Ids
 from filfl.core.clients import Clients
 from filfl.core.evidence import Evidence, FilterMemory
 from filfl.core.exchange import Exchange
+from filfl.core.guard import Guard
 from filfl.core.selector import Latest, Selector
 from filfl.logits.doubts import Doubts
 from filfl.logits.messages import Recipients
@@ -184,6 +185,8 @@ class Server:
     selector: Selector
     """K, and how A_t is selected."""
     aggregation: Aggregation
+    guard: Guard = field(default_factory=Guard)
+    """How far replies may be from those of other clients."""
     problem: Problem | None = None
     """The objective F, where it is known: for the record only."""
     faulty: frozenset[int] = frozenset()
@@ -260,7 +263,7 @@ class Record:
             selected=outcome.A_t,
             refused=dict(sorted(exchange.refused.items())),
             notes=[*outcome.notes, *(outcome.assessment.warnings if outcome.assessment else []), *notes],
-            train_loss=_mean([update.train_loss for update in outcome.averaged]),
+            train_loss=_mean([update.train_loss for update in outcome.averaged if math.isfinite(update.train_loss)]),
             reward_all=outcome.rewards.all,
             reward_filtered=outcome.rewards.filtered,
             reward_selected=outcome.rewards.selected,
@@ -312,4 +315,4 @@ def _lists(S_t: Ids, server: Server) -> bool:
 
 
 def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values and all(map(math.isfinite, values)) else None
+    return sum(values) / len(values) if values else None

@@ -25,6 +25,7 @@ from filfl.weights import Weights
 
 AnyReward = TypeVar("AnyReward", bound=CountedReward)
 NOBODY_JUDGED = "no trusted client was available to judge; all clients were kept"
+NO_JUDGEMENT = "no client that judged gave a usable answer; all clients were kept"
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,11 @@ class ByModels:
             maximised = prepared(surrogate or R, selector.K, state.filter_memory)
             filter = self.filter if judgement.possible else KeepAll()
             filtering, sets = run_filter(filter, clients, maximised, self.seed, t)
+            blind = judgement.possible and bool(judgement.clients) and R.evaluations > 0 and not R.judged
+            if blind:
+                filter = KeepAll()
+                filtering, sets = run_filter(filter, clients, maximised, self.seed, t)
+            unjudged = [NO_JUDGEMENT] if blind else [] if judgement.possible else [NOBODY_JUDGED]
             kept = sets[0]
             S_f = best_verified(sets, clients, R, self.verify) if self.verify else kept
         evaluations = R.evaluations + (surrogate.evaluations if surrogate else 0)
@@ -89,7 +95,7 @@ class ByModels:
                 past=Past(previous=S_t, seen=S_t, filtered_at=t),
                 latest=latest,
                 recipients=state.recipients,
-                notes=[*verified, *empty_note(clients, S_f), *([] if judgement.possible else [NOBODY_JUDGED])],
+                notes=[*verified, *empty_note(clients, S_f), *unjudged],
                 did_filter=True,
                 considered=considered,
                 filtered_clients=clients,

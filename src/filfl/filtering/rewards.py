@@ -181,6 +181,8 @@ class AverageReward:
         each: ParallelMap = map,
     ) -> None:
         self.evaluations = 0
+        self.judged = False
+        """Whether any loss so far was finite. If not, the rewards say nothing."""
         self.at_once = at_once
         self._each = each
         self._bit = {k: i for i, k in enumerate(weights)}
@@ -231,6 +233,7 @@ class AverageReward:
         return self._of_loss(self._loss(mean)), computed
 
     def _of_loss(self, loss: float) -> float:
+        self.judged |= math.isfinite(loss)
         return max(0.0, self._c - loss) if math.isfinite(loss) else 0.0
 
 

@@ -12,14 +12,14 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from filfl.availability.base import Ids
-from filfl.core.clients import Failure, Update
-from filfl.core.guard import MAX_EXAMPLES
+from filfl.core.clients import Evaluated, Failure, Update
+from filfl.core.guard import MAX_EXAMPLES, Guard, RoundGuard
 from filfl.core.queries import Query
 from filfl.errors import RunError
 from filfl.flower.client_queries import HELLO, query_name
 from filfl.flower.logit_messages import NO_V, logit_requests, logits_of, raise_refusal, upload_request
 from filfl.flower.messaging import Messaging, Reply
-from filfl.flower.node_registry import NodeRegistry
+from filfl.flower.node_registry import NodeRegistry, safe_name
 from filfl.flower.records import one, to_arrays, to_gradient
 from filfl.flower.wrapped_strategy import OnlyNodes, WrappedStrategy
 from filfl.logits.messages import LogitReply, LogitRequest
@@ -43,6 +43,7 @@ class GridClients:
     registry: NodeRegistry
     train_config: ConfigRecord
     max_examples: int
+    guard: Guard
     min_nodes: int
     """How many nodes must be connected."""
     wait: float
@@ -87,7 +88,7 @@ class GridClients:
                 )
             time.sleep(min(1.0, self.wait / 10))
         if new := sorted(nodes.keys() - self.registry.by_node.keys()):
-            self._register({node: nodes[node].name or f"node-{node}" for node in new}, list(nodes))
+            self._register({node: safe_name(nodes[node].name, node) for node in new}, list(nodes))
         known = self.registry.by_node
         return np.array(sorted(known[node].client for node in nodes if node in known), dtype=np.int64)
 
@@ -98,8 +99,8 @@ class GridClients:
             partition, num_examples = replies.get(node, (None, 0))
             if not self.by_partition or partition is None:
                 self.registry.add(node, name, num_examples)
-            elif not self.registry.add_as(partition, node, connected, f"partition-{partition}", num_examples):
-                self.messaging.note(f"node {node} is left out: its partition {partition} is taken")
+            elif reason := self.registry.add_as(partition, node, connected, num_examples):
+                self.messaging.note(f"node {node} is left out: {reason}")
         self.registry.save()
 
     def _hello(self, nodes: Sequence[int]) -> dict[int, tuple[int | None, int]]:
@@ -166,18 +167,18 @@ class GridClients:
     def evaluate(self, t: int, ids: Sequence[int], weights: Weights, config: ConfigRecord) -> list[Message]:
         """The replies of these clients to Flower's own evaluation of the model. Failures are notes."""
 
-        def read(reply: Message) -> Message:
+        def read(reply: Message) -> Evaluated:
             metrics = one(reply.content.metric_records, "metrics")
-            _num_examples(metrics, self.strategy.weighted_by, self.max_examples)
-            return reply
+            n = _num_examples(metrics, self.strategy.weighted_by, self.max_examples)
+            scores = {name: value for name, value in metrics.items() if name != self.strategy.weighted_by}
+            return Evaluated(n, {name: float(v) for name, v in scores.items() if not isinstance(v, list)}, reply)
 
         messages = self.strategy.evaluate_messages(t, self.arrays(weights), config, self._only(ids))
-        replies = self.messaging.request(messages, read)
-        for node, reply in replies.items():
-            if isinstance(reply, Failure):
-                k = self.registry.by_node[node].client
-                self.messaging.note(f"client {k} did not evaluate the model of round {t}: {reply.reason}")
-        return [reply for reply in replies.values() if not isinstance(reply, Failure)]
+        replies = self._request(ids, messages, read)
+        passed, refused = RoundGuard(self.guard, self.layout, weights).evaluations(replies)
+        for k, reason in refused.items():
+            self.messaging.note(f"client {k} did not evaluate the model of round {t}: {reason}")
+        return [reply.message for reply in passed.values()]
 
     # Messages.
 

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import numpy as np
 
-from filfl.errors import RunError
+from filfl.errors import RunError, one_line
 from filfl.runs.client_table import ClientTable
 from filfl.runs.files import write_atomic
 
 NODES = "nodes.json"
 UNKNOWN = "not seen"
 """The name of a client number without a node."""
-MAX_CLIENTS = 1_000_000
-"""Partition ids from this number on are not accepted as client numbers."""
+MAX_NAME = 100
+"""The number of characters that are kept of a node's name."""
 
 
 @dataclass
@@ -27,6 +27,21 @@ class Node:
     name: str
     num_examples: int = 0
     """The number that it reported first; 0 if it has not reported any."""
+
+
+def safe_name(name: str, node_id: int) -> str:
+    """The name of a node for files, logs and terminals. One that had to be changed ends with the node id, so that it
+    cannot pass for the name of another node, such as a trusted one."""
+    shown = one_line(name, MAX_NAME)
+    if shown == name:
+        return name or f"node-{node_id}"
+    return f"{shown} (node {node_id})"
+
+
+def max_partition(num_nodes: int) -> int:
+    """The largest partition id that is accepted as a client number: the table of clients has a row for every number up
+    to the largest one."""
+    return 1000 + 10 * num_nodes
 
 
 class NodeRegistry:
@@ -49,15 +64,18 @@ class NodeRegistry:
         """Give the next number to a node that was not seen before."""
         self._put(Node(node_id, max(self.by_client, default=-1) + 1, name, num_examples))
 
-    def add_as(self, client: int, node_id: int, connected: Sequence[int], name: str, num_examples: int = 0) -> bool:
-        """Give a node this number, unless another connected node has it."""
+    def add_as(self, client: int, node_id: int, connected: Sequence[int], num_examples: int = 0) -> str | None:
+        """Give a node the number of its partition; or the reason why it cannot have it."""
+        most = max_partition(len(self.by_node.keys() | set(connected)))
+        if not 0 <= client <= most:
+            return f"its partition id {client} is not between 0 and {most}, the limit for this number of nodes"
         holder = self.by_client.get(client)
-        if not 0 <= client < MAX_CLIENTS or (holder and holder.node_id != node_id and holder.node_id in connected):
-            return False
-        if holder:
+        if holder and holder.node_id != node_id:
+            if holder.node_id in connected:
+                return f"its partition {client} is taken"
             del self.by_node[holder.node_id]
-        self._put(Node(node_id, client, name, num_examples))
-        return True
+        self._put(Node(node_id, client, f"partition-{client}", num_examples))
+        return None
 
     def named(self, names: Sequence[str]) -> list[int]:
         """The clients with these names."""

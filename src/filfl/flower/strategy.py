@@ -154,6 +154,7 @@ class FilFL(Strategy):
             registry=registry,
             train_config=train_config or ConfigRecord(),
             max_examples=self._max_examples,
+            guard=self.config.guard,
             min_nodes=self._min_nodes,
             wait=self._wait,
             queries="always" if options.method and options.data in JUDGES else self.config.selection.queries,

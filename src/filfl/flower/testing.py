@@ -10,6 +10,7 @@ from flwr.common import log
 from flwr.serverapp.strategy import Result
 
 from filfl.core.metering import SCALARS
+from filfl.errors import one_line
 from filfl.flower.grid_clients import GridClients
 from filfl.rng import stream
 from filfl.runs.metrics import ACCURACY_NAMES, LOSS_NAMES
@@ -39,7 +40,8 @@ class FederatedTest:
         if clients is not None:
             self.result.evaluate_metrics_clientapp[t] = clients
         scores: Mapping[str, Any] = dict(server or clients or {})
-        numbers = {name: float(value) for name, value in scores.items() if isinstance(value, int | float)}
+        # Where clients evaluate, the names are theirs.
+        numbers = {one_line(name): float(value) for name, value in scores.items() if isinstance(value, int | float)}
         return {
             "test_accuracy": next((numbers[name] for name in ACCURACY_NAMES if name in numbers), None),
             "test_loss": next((numbers[name] for name in LOSS_NAMES if name in numbers), None),

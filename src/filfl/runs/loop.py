@@ -4,8 +4,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from filfl.core.round import filfl_round
+from filfl.core.round import ALL_REFUSED, filfl_round
 from filfl.core.server import Server, State
+from filfl.errors import RunError
 from filfl.runs.callbacks import Callback, Stop
 from filfl.runs.store import RunStore
 from filfl.system import Stopwatch
@@ -52,7 +53,22 @@ def run_rounds(
         reasons = [reply.reason for reply in replies if isinstance(reply, Stop)]
         if reasons and t < rounds:
             return state, records, "; ".join(reasons)
+        stop_if_all_refused(records, server.guard.stop_after)
     return state, records, None
+
+
+def stop_if_all_refused(records: Sequence[Mapping[str, Any]], rounds: int) -> None:
+    """Raise an error if every update was refused in each of the last rounds. 0 is never."""
+    last = records[-rounds:] if rounds else []
+    if len(last) < max(1, rounds) or not all(any(n.startswith(ALL_REFUSED) for n in r["notes"]) for r in last):
+        return
+    refused = last[-1]["refused"]
+    example = "".join(f"; in round {last[-1]['round']}, client {k}: {refused[k]}" for k in list(refused)[:1])
+    raise RunError(
+        f"every update was refused in {rounds} rounds in a row{example}. Correct the cause (the clients, or a bound of "
+        "[guard] that is too low; if training diverges, lower the step size) and resume the run, or set "
+        "guard.stop_after to 0 to run the remaining rounds anyway"
+    )
 
 
 def with_test(within: Mapping[str, Any], tested: Mapping[str, Any]) -> dict[str, Any]:

@@ -46,6 +46,7 @@ def make_server(
         cap=config.filter.cap,
         selector=Selector(config.seed, config.selection),
         aggregation=config.aggregation,
+        guard=config.guard,
         problem=problem,
         faulty=faulty,
         warnings=fitness.at_start if fitness else (),

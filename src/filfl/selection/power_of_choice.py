@@ -36,7 +36,11 @@ class PowerOfChoice(Selection):
         candidates = pool
         if self.d is not None and self.d < len(pool):
             p = ask.num_examples(pool).astype(float)
-            candidates = np.sort(rng.choice(pool, size=self.d, replace=False, p=p / p.sum()))
+            if p.any():  # a client whose number is unknown or not credible is not a candidate
+                drawn = rng.choice(pool, size=min(self.d, int(np.count_nonzero(p))), replace=False, p=p / p.sum())
+            else:
+                drawn = rng.choice(pool, size=self.d, replace=False)
+            candidates = np.sort(drawn)
         losses = ask.losses(candidates)
         ranked = sorted(losses, key=lambda i: (math.isnan(losses[i]), -losses[i], i))
         return ranked[:k]

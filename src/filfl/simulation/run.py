@@ -12,6 +12,7 @@ from torch import nn
 
 from filfl.config.config import Config
 from filfl.core.evidence import PREFIX
+from filfl.core.round import ALL_REFUSED
 from filfl.core.server import State
 from filfl.data import Dataset, FederatedData
 from filfl.data.inputs import INPUTS, Inputs
@@ -159,8 +160,7 @@ def _warn_if_all_refused(say: Callable[[str], None], names: NDArray[np.generic])
 
     def watch(record: Mapping[str, Any], state: State) -> None:
         nonlocal warned
-        asked = set(map(str, record["considered"] or record["selected"]))
-        if not warned and asked and asked <= record["refused"].keys():
+        if not warned and record["refused"] and any(note.startswith(ALL_REFUSED) for note in record["notes"]):
             warned = True
             k, reason = next(iter(record["refused"].items()))
             say(f"round {record['round']}: every update was refused; client {names[int(k)]}: {reason}")

@@ -20,6 +20,8 @@ class Query(ABC):
 
     name: ClassVar[str]
     """On Flower, the message type is query.filfl_NAME."""
+    measured: ClassVar[str] = "the answer"
+    """What `magnitude` measures, for the reason of a refusal."""
     is_vector: ClassVar[bool] = False
     """Whether the reply is a vector over the trained parameters, instead of a number."""
     split: Split = "train"
@@ -41,3 +43,7 @@ class Query(ABC):
     def check(self, reply: Any, layout: Layout) -> Any:
         """The reply, if the server can use it; raises `Mismatch` otherwise."""
         return reply
+
+    def magnitude(self, reply: Any) -> float:
+        """The size of a checked reply, by which it is compared with those of the other clients."""
+        return abs(float(reply))

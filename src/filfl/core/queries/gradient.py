@@ -16,6 +16,7 @@ class GradientQuery(Query):
     """The gradient of the mean loss on the client's samples."""
 
     name: ClassVar[str] = "gradient"
+    measured: ClassVar[str] = "the norm of the gradient"
     is_vector: ClassVar[bool] = True
 
     def answer(self, model: FlatModel, weights: Weights, samples: Samples, loss: Loss) -> Tensor:
@@ -41,3 +42,6 @@ class GradientQuery(Query):
         if not reply.isfinite().all():
             raise Mismatch("the gradient has a value that is not finite")
         return reply
+
+    def magnitude(self, reply: Tensor) -> float:
+        return float(torch.linalg.vector_norm(reply, dtype=torch.float64))
