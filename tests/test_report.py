@@ -32,6 +32,7 @@ from filfl.report.values import NOT_MEASURED, hurting_sentence
 from filfl.runs.client_table import ClientTable
 from filfl.runs.clients import client_rows
 from filfl.runs.reader import Run, is_record, read_finished_run, read_run, scan_run
+from sealed import reseal
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -63,7 +64,12 @@ def record(t: int, accuracy: float | None = None, **more: Any) -> dict[str, Any]
         "test_loss": accuracy,
         "metrics": {},
         "uplink_bytes": 2_000_000,
+        "downlink_bytes": 0,
+        "evaluations": 0,
         "reward_all": None,
+        "reward_optimum": None,
+        "surrogate_all": None,
+        "surrogate_filtered": None,
         "reward_filtered": None,
         "trace": [],
         "notes": [],
@@ -488,6 +494,7 @@ def test_records_without_values_and_gains_are_read(store: Path) -> None:
         for key in ("notes", "values", "honest_gain", "honest_gain_stderr"):
             del line[key]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    reseal(path.parent)
     run = read_run(path.parent)
     assert len(run.records) == 12 and all(found["values"] == [] for found in run.records)
     assert client_values(run, 100)["sentence"] == NOT_MEASURED
@@ -520,6 +527,11 @@ def test_strict_readers_raise_for_what_is_missing(store: Path, tmp_path: Path) -
     assert read_finished_run(place).finished
     lines = (place / "rounds.jsonl").read_bytes().splitlines(keepends=True)
     (place / "rounds.jsonl").write_bytes(b"".join(lines[:7]))
+    with pytest.raises(
+        RunError, match=r"rounds.jsonl was changed after the run was finished .*; run again with --resume"
+    ):
+        read_run(place)
+    (place / "summary.json").unlink()
     assert len(read_run(place).records) == 7
     with pytest.raises(RunError, match=r"seed-0 is not finished \(7 of 12 rounds\); run again with --resume"):
         read_finished_run(place)
@@ -534,6 +546,7 @@ def test_clients_command_prints_names_as_they_are(store: Path, capsys: pytest.Ca
     place = store / "filfl-dgf" / "seed-0"
     lines = (place / "clients.csv").read_text().replace("\n0,0,", "\n0,a[/b][red],")
     (place / "clients.csv").write_text(lines)
+    reseal(place)
     clients_command(place, as_json=False, as_csv=False)
     printed = capsys.readouterr().out
     assert "a[/b][red]" in printed and "Against the known faults: AUC " in printed

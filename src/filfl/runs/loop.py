@@ -35,12 +35,11 @@ def run_rounds(
     """
     state = store.resumed if store and store.resumed else start
     records = list(store.records) if store else []
+    if store and not store.resumed:
+        store.save(0, state)  # identifies the run before its first round
     for t in range(len(records) + 1, rounds + 1):
         clock = Stopwatch()
-        state, happened = filfl_round(t, state, server, clock)
-        with clock("evaluate"):
-            tested = test(t, state.w) if t % test_every == 0 or t == rounds else UNTESTED
-        record = json_safe(with_test(happened.table(), tested))
+        state, record = run_round(server, t, state, test if t % test_every == 0 or t == rounds else None, clock)
         if store:
             store.append(record)
             with clock("checkpoint"):
@@ -53,6 +52,16 @@ def run_rounds(
         if reasons and t < rounds:
             return state, records, "; ".join(reasons)
     return state, records, None
+
+
+def run_round(
+    server: Server, t: int, state: State, test: Test | None, clock: Stopwatch
+) -> tuple[State, dict[str, Any]]:
+    """The state after round t, and its record as it is stored. test: None if this round is not tested."""
+    state, happened = filfl_round(t, state, server, clock)
+    with clock("evaluate"):
+        tested = test(t, state.w) if test else UNTESTED
+    return state, json_safe(with_test(happened.table(), tested))
 
 
 def with_test(within: Mapping[str, Any], tested: Mapping[str, Any]) -> dict[str, Any]:
