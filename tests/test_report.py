@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import re
 import shutil
 import tomllib
@@ -550,6 +551,150 @@ def test_clients_command_prints_names_as_they_are(store: Path, capsys: pytest.Ca
     clients_command(place, as_json=False, as_csv=False)
     printed = capsys.readouterr().out
     assert "a[/b][red]" in printed and "Against the known faults: AUC " in printed
+
+
+# One damaged run must not cost the others.
+
+
+def in_line(name: str, change: Callable[[str], str]) -> Callable[[Path], None]:
+    """Change the fifth line of a file."""
+
+    def damage(run: Path) -> None:
+        lines = (run / name).read_text().splitlines(keepends=True)
+        changed = change(lines[4])
+        assert changed != lines[4]
+        (run / name).write_text("".join([*lines[:4], changed, *lines[5:]]))
+
+    return damage
+
+
+def in_file(name: str, content: bytes) -> Callable[[Path], None]:
+    return lambda run: None if (run / name).write_bytes(content) else None
+
+
+DEEP = "[" * 100_000
+DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
+    "time NaN": (in_line("times.jsonl", lambda line: line.replace("0.5", "NaN")), "times.jsonl is damaged in 1 of 12"),
+    "time text": (in_line("times.jsonl", lambda line: line.replace("0.5", '"x"')), "times.jsonl is damaged in 1 of 12"),
+    "time round": (in_line("times.jsonl", lambda line: line.replace("5,", "[5],")), "times.jsonl is damaged in 1 of"),
+    "time 400 digits": (in_line("times.jsonl", lambda line: line.replace("0.5", "9" * 400)), "times.jsonl is damaged"),
+    "time deep": (in_line("times.jsonl", lambda line: DEEP + "\n"), "times.jsonl is damaged in 1 of 12 lines"),
+    "400 digits": (
+        in_line("rounds.jsonl", lambda line: line.replace('"test_loss":', f'"test_loss":{"9" * 400},"other":')),
+        "rounds.jsonl is damaged after round 4",
+    ),
+    "5000 digits": (
+        in_line("rounds.jsonl", lambda line: line.replace('"round":5', f'"round":{"9" * 5000}')),
+        "rounds.jsonl is damaged after round 4",
+    ),
+    "true": (
+        in_line("rounds.jsonl", lambda line: line.replace('"test_loss":', '"test_loss":true,"other":')),
+        "rounds.jsonl is damaged after round 4",
+    ),
+    "large id": (
+        in_line("rounds.jsonl", lambda line: line.replace('"selected":[', f'"selected":[{2**63},')),
+        "rounds.jsonl is damaged after round 4",
+    ),
+    "large refused id": (
+        in_line("rounds.jsonl", lambda line: line.replace('"refused":{', f'"refused":{{"{2**63}":"x",')),
+        "rounds.jsonl is damaged after round 4",
+    ),
+    "refused for a list": (
+        in_line("rounds.jsonl", lambda line: line.replace('"refused":{', '"refused":{"1":["x"],')),
+        "rounds.jsonl is damaged after round 4",
+    ),
+    "metric text": (
+        in_line("rounds.jsonl", lambda line: line.replace('"metrics":{', '"metrics":{"f1":"high"')),
+        "rounds.jsonl is damaged after round 4",
+    ),
+    "reward text": (
+        in_line("rounds.jsonl", lambda line: line.replace('"reward_optimum":null', '"reward_optimum":"high"')),
+        "rounds.jsonl is damaged after round 4",
+    ),
+    "deep": (in_line("rounds.jsonl", lambda line: DEEP + "\n"), "rounds.jsonl is damaged after round 4"),
+    "deep field": (
+        in_line("rounds.jsonl", lambda line: line.replace('"notes":[', '"notes":[' + "[" * 900 + "]" * 900 + ",")),
+        "rounds.jsonl is damaged after round 4",
+    ),
+    "deep config": (in_file("config.toml", b"x = " + DEEP.encode()), "config.toml is damaged"),
+    "config of other types": (
+        in_file("config.toml", b"name = [1]\nseed = 'x'\nrounds = {}\nfilter = 7\nevaluate = []\ndata = 2020-01-01\n"),
+        "config.toml was changed",
+    ),
+    "config not UTF-8": (in_file("config.toml", b'name = "\xff"'), "config.toml is damaged"),
+    "size of 400 digits": (
+        in_line("clients.csv", lambda line: line.replace(",10,", f",{'9' * 400},")),
+        "clients.csv is damaged",
+    ),
+    "deep summary": (in_file("summary.json", DEEP.encode()), "summary.json was changed or truncated"),
+    "summary list": (in_file("summary.json", b"[]"), "summary.json was changed or truncated"),
+    "folder for a file": (lambda run: ((run / "times.jsonl").unlink(), (run / "times.jsonl").mkdir())[1], "directory"),
+}
+
+
+@pytest.mark.parametrize("sealed", [True, False], ids=["finished", "running"])
+@pytest.mark.parametrize("name", DAMAGE)
+def test_a_damaged_run_is_named_and_the_others_are_shown(name: str, sealed: bool, store: Path) -> None:
+    damage, problem = DAMAGE[name]
+    if not sealed:
+        (store / "filfl-dgf" / "seed-0" / "summary.json").unlink()
+        problem = "" if "was changed" in problem else problem  # without a hash, any readable config is as good
+    damage(store / "filfl-dgf" / "seed-0")
+    for directories in ([store], [store / "filfl-dgf", store / "filfl-rgf"]):  # as a comparison, and as single runs
+        data = report_data(collect(directories))
+        problems = [each for section in data["sections"] for each in section["problems"]]
+        assert any("seed-0: " in each and problem in each for each in problems) or not problem, problems
+        assert not any(
+            "filfl-rgf" in each and ("damaged" in each or "cannot" in each) for each in problems if "dgf" not in each
+        )
+        shown = [run for section in data["sections"] for run in section["runs"]]
+        assert sum(run["done"] == 12 and run["finished"] for run in shown) >= len(shown) - 1
+        assert json.loads(to_script(data)) and "<title>" in render(data)
+
+
+def test_numbers_that_cannot_be_shown_cost_only_their_run(store: Path) -> None:
+    """Losses that are finite, but whose mean is not. The hashes are right."""
+    run = store / "filfl-dgf" / "seed-1"
+    lines = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
+    for line in lines:
+        line["test_loss"] = 1.7e308
+    (run / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    reseal(run)
+    (shown,) = (data := report_data(collect([store])))["sections"]
+    assert any("filfl-dgf/seed-1: its rounds cannot be shown (" in problem for problem in shown["problems"])
+    assert [run["done"] for run in shown["runs"]] == [12, 12, 12, 0, 12, 12]
+    render(data)
+
+
+def test_an_edited_accuracy_is_named_and_not_reported(store: Path) -> None:
+    run = store / "filfl-dgf" / "seed-0"
+    records = (run / "rounds.jsonl").read_text()
+    (run / "rounds.jsonl").write_text(re.sub(r'"test_accuracy":[0-9.]+', '"test_accuracy":1.0', records))
+    (shown,) = report_data(collect([store]))["sections"]
+    assert any("rounds.jsonl was changed after the run was finished" in problem for problem in shown["problems"])
+    assert "So far, with 5 of 6 runs finished" in shown["headline"]["sentence"]
+    assert [found["done"] for found in shown["runs"]] == [12, 12, 0, 12, 12, 12]
+
+    (run / "rounds.jsonl").write_text(records)
+    summary = json.loads((run / "summary.json").read_text()) | {"final_accuracy": 0.999}
+    (run / "summary.json").write_text(json.dumps(summary))
+    with pytest.raises(
+        RunError, match=r"summary.json was changed .*final_accuracy is 0.999 in it, but 0.\d+ by the rec"
+    ):
+        read_finished_run(run)
+
+
+def test_folder_names_that_are_not_utf_8_are_shown(store: Path, tmp_path: Path, cli: Callable[..., str]) -> None:
+    other = os.fsencode(tmp_path / "all")
+    os.mkdir(other)  # noqa: PTH102
+    os.rename(store / "fedavg" / "seed-0", other + b"/\xff\xfe")  # noqa: PTH104
+    os.rename(store / "filfl-dgf" / "seed-0", other + b"/b")  # noqa: PTH104
+    Path(os.fsdecode(other + b"/\xff\xfe/config.toml")).write_text("")
+    Path(os.fsdecode(other + b"/\xff\xfe/summary.json")).unlink()
+    shown = cli("report", "all", "-o", "page.html")
+    assert "\\udcff\\udcfe" in shown and "Open the report" in shown
+    assert "filfl-dgf" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    cli("report", os.fsdecode(b"all/\xff\xfe"), "-o", "page.html")
 
 
 # The page

@@ -5,6 +5,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -23,7 +24,7 @@ from filfl.config.config import Config
 from filfl.core.server import Past, State
 from filfl.errors import RunError
 from filfl.runs import checkpoint, read_run
-from filfl.runs.files import sha256, to_json
+from filfl.runs.files import sha256, to_json, write_atomic
 from filfl.weights import Weights
 
 RUN = """
@@ -394,3 +395,56 @@ def test_a_run_directory_is_locked_while_a_process_uses_it(small: dict[str, Any]
         first.wait()
     with pytest.raises(Interrupted):  # the lock ends with the process
         filfl.simulate(config, out=tmp_path / "run", resume=True, callbacks=[stop])
+
+
+# Files that are written outside of a run directory, too.
+
+
+def test_a_link_stays_a_link_and_its_file_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    target, link, loop = tmp_path / "folder" / "file", tmp_path / "link", tmp_path / "loop"
+    link.symlink_to(target)
+    for content in (b"new", b"whole"):  # a link to nothing, then to a file
+        write_atomic(link, content)
+        assert link.is_symlink() and target.read_bytes() == content
+    loop.symlink_to(loop)
+    with pytest.raises(RunError, match=r"loop cannot be written"):
+        write_atomic(loop, b"whole")
+
+
+def test_a_target_that_is_not_a_regular_file_is_never_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device, a pipe, a folder or a socket is written to or refused. It stays what it is."""
+    write_atomic(Path("/dev/null"), b"gone")
+    assert Path("/dev/null").is_char_device()
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(RunError, match=r"pipe cannot be written: No such device"):
+        write_atomic(pipe, b"nobody reads")
+    whole, deadline = os.urandom(300_000), time.monotonic() + 60
+    with (tmp_path / "read").open("wb") as file:
+        reader = subprocess.Popen(["cat", pipe], stdout=file)
+    while True:  # until the reader has opened the pipe
+        try:
+            write_atomic(pipe, whole)
+            break
+        except RunError:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    assert reader.wait(60) == 0 and (tmp_path / "read").read_bytes() == whole and pipe.is_fifo()
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(RunError, match=r"folder cannot be written: Is a directory"):
+        write_atomic(tmp_path / "folder", b"whole")
+    with socket.socket(socket.AF_UNIX) as server:
+        monkeypatch.chdir(tmp_path)  # the path of a socket must be short
+        server.bind("socket")
+        with pytest.raises(RunError, match=r"socket cannot be written"):
+            write_atomic(Path("socket"), b"whole")
+        assert Path("socket").is_socket()
+    assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+def test_a_full_device_stays_a_device(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"/dev/full cannot be written: No space left on device"):
+        write_atomic(Path("/dev/full"), b"whole" * 100_000)
+    assert Path("/dev/full").is_char_device()
