@@ -569,7 +569,10 @@ def in_line(name: str, change: Callable[[str], str]) -> Callable[[Path], None]:
 
 
 def in_file(name: str, content: bytes) -> Callable[[Path], None]:
-    return lambda run: None if (run / name).write_bytes(content) else None
+    def damage(run: Path) -> None:
+        (run / name).write_bytes(content)
+
+    return damage
 
 
 DEEP = "[" * 100_000
@@ -623,7 +626,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "config not UTF-8": (in_file("config.toml", b'name = "\xff"'), "config.toml is damaged"),
     "size of 400 digits": (
-        in_line("clients.csv", lambda line: line.replace(",10,", f",{'9' * 400},")),
+        in_line("clients.csv", lambda line: re.sub(r",\d+,(?=[^,]*$)", f",{'9' * 400},", line)),
         "clients.csv is damaged",
     ),
     "deep summary": (in_file("summary.json", DEEP.encode()), "summary.json was changed or truncated"),

@@ -19,7 +19,7 @@ import numpy as np
 
 from filfl.availability.base import NO_IDS, Availability, Ids
 from filfl.config.plugins import read_plugin
-from filfl.errors import RunError
+from filfl.errors import RunError, one_line
 from filfl.runs.client_table import ClientTable
 from filfl.runs.seal import CLIENTS, CONFIG, RECORDS, SUMMARY, TIMES, parse_summary, unchanged
 from filfl.runs.store import content, parse_times
@@ -181,9 +181,9 @@ def _times(path: Path, problems: list[str]) -> dict[int, dict[str, float]]:
 
 def _edited(stored: bytes, records: list[dict[str, Any]]) -> str:
     """How a changed summary differs from the records, if it can be read."""
-    with contextlib.suppress(ValueError, RecursionError):
+    with contextlib.suppress(Exception):  # whatever it contains
         if found := differences(json.loads(stored), records):
-            return f" ({'; '.join(found)})"
+            return f" ({one_line('; '.join(found))})"
     return ""
 
 
