@@ -219,6 +219,7 @@ def test_hostile_client_names_are_text(browser, pruned, tmp_path) -> None:
         lines = [[k, name if k == str(lowest) else old, *rest] for k, old, *rest in csv.reader(file)]
     with (place / "clients.csv").open("w", newline="") as file:
         csv.writer(file).writerows(lines)
+    reseal(place)
 
     visit = Visit(browser, page_of(place, tmp_path), viewport=WIDE)
     page = visit.page

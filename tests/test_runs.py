@@ -196,6 +196,7 @@ def test_other_files_among_the_checkpoints_are_ignored(small: dict[str, Any], tm
     interrupted(small, tmp_path / "run", 2)
     (tmp_path / "run" / "checkpoints" / "round-000009.checkpoint").mkdir()
     (tmp_path / "run" / "checkpoints" / "round-\u00b2.checkpoint").write_text("{}")
+    (tmp_path / "run" / "checkpoints" / "round-9.checkpoint").write_text("{}")
     result, messages = resume(small, tmp_path / "run")
     assert len(result.records) == 4 and not messages
 
@@ -342,9 +343,20 @@ def test_a_finished_run_with_damaged_weights_and_summary_is_repaired(small: dict
     whole = files(tmp_path / "run")
     (tmp_path / "run" / "model.safetensors").write_bytes(b"")
     (tmp_path / "run" / "summary.json").write_text("{")
-    result, _ = resume(small, tmp_path / "run")
+    result, messages = resume(small, tmp_path / "run")
     assert not result.already_finished
+    assert messages == [f"{tmp_path / 'run'} was finished, but damaged since then; finishing it again after round 4"]
     assert files(tmp_path / "run") == whole
+
+
+def test_an_edited_summary_is_not_believed(small: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "run" / "summary.json"
+    true = filfl.simulate(small, out=tmp_path / "run").summary["final_accuracy"]
+    path.write_text(path.read_text().replace(f'"final_accuracy": {true}', '"final_accuracy": 0.999'))
+    with pytest.raises(RunError, match=r"summary.json was changed .*final_accuracy is 0.999 in it"):
+        filfl.load(tmp_path / "run")
+    assert resume(small, tmp_path / "run")[0].summary["final_accuracy"] == true
+    assert filfl.load(tmp_path / "run").summary["final_accuracy"] == true
 
 
 def test_a_run_is_neither_overwritten_nor_mixed_with_another(small: dict[str, Any], tmp_path: Path) -> None:

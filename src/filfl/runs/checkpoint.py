@@ -42,8 +42,8 @@ def save(folder: Path, t: int, state: State, fingerprint: str, records_sha256: s
     write_atomic(path_of(folder, t), encode(t, state, fingerprint, records_sha256))
 
 
-def encode(t: int, state: State, fingerprint: str, records_sha256: str) -> bytes:
-    """The content of a checkpoint: equal states give equal bytes."""
+def encode(t: int, state: State, fingerprint: str, records_sha256: str) -> tuple[bytes, bytes]:
+    """The hash and the content of a checkpoint: equal states give equal bytes."""
     values = {
         "format": FORMAT,
         "run": fingerprint,
@@ -72,7 +72,7 @@ def encode(t: int, state: State, fingerprint: str, records_sha256: str) -> bytes
         **{f"latest.{k}": value for k, value in state.latest.items()},
     }
     content = safetensors.torch.save({name: value.detach().cpu().contiguous() for name, value in tensors.items()})
-    return sha256(content).encode() + content
+    return sha256(content).encode(), content
 
 
 def load(folder: Path, t: int, fingerprint: str | None, records_sha256: str, device: torch.device) -> State:
@@ -128,7 +128,8 @@ def _evidence(stored: dict[str, Any]) -> Evidence:
 def rounds_saved(folder: Path) -> list[int]:
     """The rounds with a checkpoint, newest first."""
     found = [re.fullmatch(r"round-([0-9]+)\.checkpoint", path.name) for path in folder.iterdir() if path.is_file()]
-    return sorted((int(match[1]) for match in found if match), reverse=True)
+    rounds = (int(match[1]) for match in found if match)
+    return sorted((t for t in rounds if path_of(folder, t).is_file()), reverse=True)
 
 
 def _named(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

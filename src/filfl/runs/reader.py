@@ -92,6 +92,14 @@ def is_run(directory: Path) -> bool:
     return (directory / CONFIG).is_file()
 
 
+def require_run(directory: Path) -> None:
+    """Raise if this is not a run directory."""
+    if not is_run(directory):
+        runs = sorted([*directory.glob(f"*/{CONFIG}"), *directory.glob(f"*/*/{CONFIG}")])
+        hint = f"; did you mean {runs[0].parent}?" if runs else "; give the directory that was `out` of the run"
+        raise RunError(f"{directory} is not a run directory: it has no {CONFIG}{hint}")
+
+
 def signature(directory: Path) -> tuple[tuple[int, int], ...]:
     """Size and modification time of each file of a run: as long as they are equal, the run has not changed."""
     signatures = []

@@ -267,6 +267,8 @@ def _prepare(store: RunStore, clients: ClientTable, usable: Usable, say: Callabl
     for t, reason in usable.refused.items():
         say(f"checkpoint of round {t} refused: {reason}")
         move_aside(checkpoint.path_of(store.checkpoints, t), "refused")
+    if (directory / SUMMARY).exists():
+        say(f"{directory} was finished, but damaged since then; finishing it again after round {usable.t}")
     with _writing(directory):
         _remove_leftovers(directory, store.config)
         clients.write(directory / CLIENTS)

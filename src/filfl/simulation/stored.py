@@ -15,8 +15,8 @@ from filfl.config.schema import objects_of
 from filfl.data.inputs import INPUTS, Inputs
 from filfl.errors import ConfigError, PluginError, RunError
 from filfl.models import Model
-from filfl.runs.reader import Run, is_run, read_finished_run
-from filfl.runs.seal import CONFIG, MODEL, SUMMARY, unchanged
+from filfl.runs.reader import Run, read_finished_run, require_run
+from filfl.runs.seal import MODEL, SUMMARY, unchanged
 from filfl.runs.summary import summarize
 from filfl.simulation.build import network
 from filfl.simulation.result import Result, Trained
@@ -28,10 +28,7 @@ def load(directory: str | Path, model: Callable[[], nn.Module] | Model | None = 
     model: the function that makes your own network, if the run had one from Python: it is not stored, only its weights.
     """
     directory = Path(directory).expanduser()
-    if not is_run(directory):
-        runs = sorted([*directory.glob(f"*/{CONFIG}"), *directory.glob(f"*/*/{CONFIG}")])
-        hint = f"; did you mean {runs[0].parent}?" if runs else "; give the directory that was `out` of the run"
-        raise RunError(f"{directory} is not a run directory: it has no {CONFIG}{hint}")
+    require_run(directory)
     run = read_finished_run(directory)
     try:
         config = Config.from_table(run.table).with_own(model=model)

@@ -29,7 +29,7 @@ from filfl.rng import SETUP, stream
 from filfl.runs import checkpoint
 from filfl.runs.files import sha256, to_json
 from filfl.runs.loop import run_round
-from filfl.runs.reader import Run, is_run, scan_run
+from filfl.runs.reader import Run, require_run, scan_run
 from filfl.runs.seal import CLIENTS, CONFIG, MODEL, RECORDS, SEALED, SUMMARY, changed_files
 from filfl.runs.store import content, versions
 from filfl.runs.summary import differences
@@ -95,8 +95,7 @@ def verify(
         few checkpoints are kept, only rounds close to one of them or to the start are drawn.
     """
     directory = Path(directory).expanduser()
-    if not is_run(directory):
-        raise RunError(f"{directory} is not a run directory: it has no {CONFIG}")
+    require_run(directory)
     if rounds is not None and (type(rounds) is not int or rounds < 0):
         raise ConfigError(f"rounds must be a whole number of at least 0 (got {rounds!r})")
     with one_thread(), _locked(directory):
@@ -229,7 +228,7 @@ class _Checks:
 
     def _is_stored(self, t: int, state: State, parts: Parts) -> bool:
         stored = content(checkpoint.path_of(self.run.directory / "checkpoints", t))
-        return checkpoint.encode(t, state, parts.fingerprint(), self._hash_until(t)) == stored
+        return b"".join(checkpoint.encode(t, state, parts.fingerprint(), self._hash_until(t))) == stored
 
     def _hash_until(self, t: int) -> str:
         return sha256(b"".join(line + b"\n" for line in self.lines[:t]))
