@@ -23,7 +23,8 @@ import filfl
 from filfl.config.config import Config
 from filfl.core.server import Past, State
 from filfl.errors import RunError
-from filfl.runs import checkpoint, read_run
+from filfl.runs import checkpoint, open_store, read_run
+from filfl.runs.client_table import ClientTable
 from filfl.runs.files import sha256, to_json, write_atomic
 from filfl.weights import Weights
 
@@ -387,6 +388,16 @@ def test_a_damaged_config_is_repaired_if_a_checkpoint_identifies_the_run(small: 
         path.unlink()
     with pytest.raises(RunError, match=r"config.toml is damaged, so the run cannot be identified"):
         resume(small, tmp_path / "run")
+
+
+def test_a_config_that_is_not_utf_8_is_refused(blobs: Any, tmp_path: Path) -> None:
+    config = Config.read({"data.name": "femnist", "data.path": os.fsdecode(b"/\xff")})
+    clients, cpu = ClientTable.of(blobs, config), torch.device("cpu")
+    with (
+        pytest.raises(RunError, match=r'config.toml cannot be written: path = "/.*udcff" is not UTF-8; rename'),
+        open_store(tmp_path / "run", config, clients, "run", cpu, False, print),
+    ):
+        pass
 
 
 def test_a_run_directory_is_locked_while_a_process_uses_it(small: dict[str, Any], tmp_path: Path) -> None:

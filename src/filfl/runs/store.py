@@ -35,7 +35,7 @@ import filfl
 from filfl.config.config import Config, dotted_keys, identity_of
 from filfl.config.schema import show
 from filfl.core.server import State
-from filfl.errors import RunError
+from filfl.errors import RunError, encodable
 from filfl.runs import checkpoint
 from filfl.runs.client_table import ClientTable
 from filfl.runs.files import TEMPORARY, cannot_write, move_aside, sha256, to_json, write_atomic
@@ -282,7 +282,11 @@ def _prepare(store: RunStore, clients: ClientTable, usable: Usable, say: Callabl
 
 
 def _write_config(directory: Path, config: Config) -> None:
-    write_atomic(directory / CONFIG, tomli_w.dumps(config.table()).encode())
+    text = tomli_w.dumps(config.table())
+    if (shown := encodable(text)) != text:
+        line = next(line for line in shown.splitlines() if line not in text)
+        raise RunError(f"{directory / CONFIG} cannot be written: {line} is not UTF-8; rename that file or text")
+    write_atomic(directory / CONFIG, text.encode())
 
 
 def _rewrite_times(directory: Path, rounds: int) -> None:
