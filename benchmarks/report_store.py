@@ -1,6 +1,5 @@
 """Synthetic run directories of any size, to measure reports with."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from filfl.config.config import Config
 from filfl.core.server import Record
 from filfl.runs.client_table import ClientTable
 from filfl.runs.files import to_json
-from filfl.runs.store import CLIENTS, CONFIG, RECORDS, SUMMARY, TIMES
+from filfl.runs.seal import CLIENTS, CONFIG, MODEL, RECORDS, TIMES, write_summary
 
 ARMS = {"fedavg": "none", "filfl-dgf": "dgf", "filfl-rgf": "rgf"}
 NOISY = 0.3
@@ -68,7 +67,7 @@ def write_run(place: Path, arm: str, filter_name: str, seed: int, size: Size) ->
     (place / RECORDS).write_text("".join(to_json(record) + "\n" for record in records))
     times = [{"round": t, "train": 0.5, "filter": 0.2, "evaluate": 0.1} for t in range(1, size.rounds + 1)]
     (place / TIMES).write_text("".join(to_json(line) + "\n" for line in times))
-    (place / SUMMARY).write_text(json.dumps({"versions": {"filfl": "synthetic", "machine": "none"}}))
+    write_summary(place, {"versions": {"filfl": "synthetic", "machine": "none"}}, {MODEL: "none"})
     return place
 
 

@@ -21,6 +21,7 @@ ORDER = [
     {"report"},
     {"commands"},
     {"cli"},
+    {"__main__"},
 ]
 RANK = {name: i for i, names in enumerate(ORDER) for name in names}
 WITHIN = {

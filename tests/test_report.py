@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import re
 import shutil
 import tomllib
@@ -32,6 +33,7 @@ from filfl.report.values import NOT_MEASURED, hurting_sentence
 from filfl.runs.client_table import ClientTable
 from filfl.runs.clients import client_rows
 from filfl.runs.reader import Run, is_record, read_finished_run, read_run, scan_run
+from sealed import reseal
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -63,7 +65,12 @@ def record(t: int, accuracy: float | None = None, **more: Any) -> dict[str, Any]
         "test_loss": accuracy,
         "metrics": {},
         "uplink_bytes": 2_000_000,
+        "downlink_bytes": 0,
+        "evaluations": 0,
         "reward_all": None,
+        "reward_optimum": None,
+        "surrogate_all": None,
+        "surrogate_filtered": None,
         "reward_filtered": None,
         "trace": [],
         "notes": [],
@@ -495,6 +502,7 @@ def test_records_without_values_and_gains_are_read(store: Path) -> None:
         for key in ("notes", "values", "honest_gain", "honest_gain_stderr"):
             del line[key]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    reseal(path.parent)
     run = read_run(path.parent)
     assert len(run.records) == 12 and all(found["values"] == [] for found in run.records)
     assert client_values(run, 100)["sentence"] == NOT_MEASURED
@@ -527,6 +535,11 @@ def test_strict_readers_raise_for_what_is_missing(store: Path, tmp_path: Path) -
     assert read_finished_run(place).finished
     lines = (place / "rounds.jsonl").read_bytes().splitlines(keepends=True)
     (place / "rounds.jsonl").write_bytes(b"".join(lines[:7]))
+    with pytest.raises(
+        RunError, match=r"rounds.jsonl was changed after the run was finished .*; run again with --resume"
+    ):
+        read_run(place)
+    (place / "summary.json").unlink()
     assert len(read_run(place).records) == 7
     with pytest.raises(RunError, match=r"seed-0 is not finished \(7 of 12 rounds\); run again with --resume"):
         read_finished_run(place)
@@ -541,9 +554,157 @@ def test_clients_command_prints_names_as_they_are(store: Path, capsys: pytest.Ca
     place = store / "filfl-dgf" / "seed-0"
     lines = (place / "clients.csv").read_text().replace("\n0,0,", "\n0,a[/b][red],")
     (place / "clients.csv").write_text(lines)
+    reseal(place)
     clients_command(place, as_json=False, as_csv=False)
     printed = capsys.readouterr().out
     assert "a[/b][red]" in printed and "Against the known faults: AUC " in printed
+
+
+# One damaged run must not cost the others.
+
+
+def in_line(name: str, change: Callable[[str], str]) -> Callable[[Path], None]:
+    """Change the fifth line of a file."""
+
+    def damage(run: Path) -> None:
+        lines = (run / name).read_text().splitlines(keepends=True)
+        changed = change(lines[4])
+        assert changed != lines[4]
+        (run / name).write_text("".join([*lines[:4], changed, *lines[5:]]))
+
+    return damage
+
+
+def in_file(name: str, content: bytes) -> Callable[[Path], None]:
+    def damage(run: Path) -> None:
+        (run / name).write_bytes(content)
+
+    return damage
+
+
+DEEP = "[" * 100_000
+DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
+    "time NaN": (in_line("times.jsonl", lambda line: line.replace("0.5", "NaN")), "times.jsonl is damaged in 1 of 12"),
+    "time text": (in_line("times.jsonl", lambda line: line.replace("0.5", '"x"')), "times.jsonl is damaged in 1 of 12"),
+    "time round": (in_line("times.jsonl", lambda line: line.replace("5,", "[5],")), "times.jsonl is damaged in 1 of"),
+    "time 400 digits": (in_line("times.jsonl", lambda line: line.replace("0.5", "9" * 400)), "times.jsonl is damaged"),
+    "time deep": (in_line("times.jsonl", lambda line: DEEP + "\n"), "times.jsonl is damaged in 1 of 12 lines"),
+    "400 digits": (
+        in_line("rounds.jsonl", lambda line: line.replace('"test_loss":', f'"test_loss":{"9" * 400},"other":')),
+        "rounds.jsonl is damaged after round 4",
+    ),
+    "5000 digits": (
+        in_line("rounds.jsonl", lambda line: line.replace('"round":5', f'"round":{"9" * 5000}')),
+        "rounds.jsonl is damaged after round 4",
+    ),
+    "true": (
+        in_line("rounds.jsonl", lambda line: line.replace('"test_loss":', '"test_loss":true,"other":')),
+        "rounds.jsonl is damaged after round 4",
+    ),
+    "large id": (
+        in_line("rounds.jsonl", lambda line: line.replace('"selected":[', f'"selected":[{2**63},')),
+        "rounds.jsonl is damaged after round 4",
+    ),
+    "large refused id": (
+        in_line("rounds.jsonl", lambda line: line.replace('"refused":{', f'"refused":{{"{2**63}":"x",')),
+        "rounds.jsonl is damaged after round 4",
+    ),
+    "refused for a list": (
+        in_line("rounds.jsonl", lambda line: line.replace('"refused":{', '"refused":{"1":["x"],')),
+        "rounds.jsonl is damaged after round 4",
+    ),
+    "metric text": (
+        in_line("rounds.jsonl", lambda line: line.replace('"metrics":{', '"metrics":{"f1":"high"')),
+        "rounds.jsonl is damaged after round 4",
+    ),
+    "reward text": (
+        in_line("rounds.jsonl", lambda line: line.replace('"reward_optimum":null', '"reward_optimum":"high"')),
+        "rounds.jsonl is damaged after round 4",
+    ),
+    "deep": (in_line("rounds.jsonl", lambda line: DEEP + "\n"), "rounds.jsonl is damaged after round 4"),
+    "deep field": (
+        in_line("rounds.jsonl", lambda line: line.replace('"notes":[', '"notes":[' + "[" * 900 + "]" * 900 + ",")),
+        "rounds.jsonl is damaged after round 4",
+    ),
+    "deep config": (in_file("config.toml", b"x = " + DEEP.encode()), "config.toml is damaged"),
+    "config of other types": (
+        in_file("config.toml", b"name = [1]\nseed = 'x'\nrounds = {}\nfilter = 7\nevaluate = []\ndata = 2020-01-01\n"),
+        "config.toml was changed",
+    ),
+    "config not UTF-8": (in_file("config.toml", b'name = "\xff"'), "config.toml is damaged"),
+    "size of 400 digits": (
+        in_line("clients.csv", lambda line: re.sub(r",\d+,(?=[^,]*$)", f",{'9' * 400},", line)),
+        "clients.csv is damaged",
+    ),
+    "deep summary": (in_file("summary.json", DEEP.encode()), "summary.json was changed or truncated"),
+    "summary list": (in_file("summary.json", b"[]"), "summary.json was changed or truncated"),
+    "folder for a file": (lambda run: ((run / "times.jsonl").unlink(), (run / "times.jsonl").mkdir())[1], "directory"),
+}
+
+
+@pytest.mark.parametrize("sealed", [True, False], ids=["finished", "running"])
+@pytest.mark.parametrize("name", DAMAGE)
+def test_a_damaged_run_is_named_and_the_others_are_shown(name: str, sealed: bool, store: Path) -> None:
+    damage, problem = DAMAGE[name]
+    if not sealed:
+        (store / "filfl-dgf" / "seed-0" / "summary.json").unlink()
+        problem = "" if "was changed" in problem else problem  # without a hash, any readable config is as good
+    damage(store / "filfl-dgf" / "seed-0")
+    for directories in ([store], [store / "filfl-dgf", store / "filfl-rgf"]):  # as a comparison, and as single runs
+        data = report_data(collect(directories))
+        problems = [each for section in data["sections"] for each in section["problems"]]
+        assert any("seed-0: " in each and problem in each for each in problems) or not problem, problems
+        assert not any(
+            "filfl-rgf" in each and ("damaged" in each or "cannot" in each) for each in problems if "dgf" not in each
+        )
+        shown = [run for section in data["sections"] for run in section["runs"]]
+        assert sum(run["done"] == 12 and run["finished"] for run in shown) >= len(shown) - 1
+        assert json.loads(to_script(data)) and "<title>" in render(data)
+
+
+def test_numbers_that_cannot_be_shown_cost_only_their_run(store: Path) -> None:
+    """Losses that are finite, but whose mean is not. The hashes are right."""
+    run = store / "filfl-dgf" / "seed-1"
+    lines = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
+    for line in lines:
+        line["test_loss"] = 1.7e308
+    (run / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    reseal(run)
+    (shown,) = (data := report_data(collect([store])))["sections"]
+    assert any("filfl-dgf/seed-1: its rounds cannot be shown (" in problem for problem in shown["problems"])
+    assert [run["done"] for run in shown["runs"]] == [12, 12, 12, 0, 12, 12]
+    render(data)
+
+
+def test_an_edited_accuracy_is_named_and_not_reported(store: Path) -> None:
+    run = store / "filfl-dgf" / "seed-0"
+    records = (run / "rounds.jsonl").read_text()
+    (run / "rounds.jsonl").write_text(re.sub(r'"test_accuracy":[0-9.]+', '"test_accuracy":1.0', records))
+    (shown,) = report_data(collect([store]))["sections"]
+    assert any("rounds.jsonl was changed after the run was finished" in problem for problem in shown["problems"])
+    assert "So far, with 5 of 6 runs finished" in shown["headline"]["sentence"]
+    assert [found["done"] for found in shown["runs"]] == [12, 12, 0, 12, 12, 12]
+
+    (run / "rounds.jsonl").write_text(records)
+    summary = json.loads((run / "summary.json").read_text()) | {"final_accuracy": 0.999}
+    (run / "summary.json").write_text(json.dumps(summary))
+    with pytest.raises(
+        RunError, match=r"summary.json was changed .*final_accuracy is 0.999 in it, but 0.\d+ by the rec"
+    ):
+        read_finished_run(run)
+
+
+def test_folder_names_that_are_not_utf_8_are_shown(store: Path, tmp_path: Path, cli: Callable[..., str]) -> None:
+    other = os.fsencode(tmp_path / "all")
+    os.mkdir(other)  # noqa: PTH102
+    os.rename(store / "fedavg" / "seed-0", other + b"/\xff\xfe")  # noqa: PTH104
+    os.rename(store / "filfl-dgf" / "seed-0", other + b"/b")  # noqa: PTH104
+    Path(os.fsdecode(other + b"/\xff\xfe/config.toml")).write_text("")
+    Path(os.fsdecode(other + b"/\xff\xfe/summary.json")).unlink()
+    shown = cli("report", "all", "-o", "page.html")
+    assert "\\udcff\\udcfe" in shown and "Open the report" in shown
+    assert "filfl-dgf" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    cli("report", os.fsdecode(b"all/\xff\xfe"), "-o", "page.html")
 
 
 # The page

@@ -36,7 +36,7 @@ k = 3
 def process(arguments: list[str], where: Path, environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
     """A filfl command that is killed at the end of the block if it is still running."""
     started = subprocess.Popen(
-        [sys.executable, "-m", "filfl.cli", *arguments],
+        [sys.executable, "-m", "filfl", *arguments],
         cwd=where,
         env={**environment, "PYTHONUNBUFFERED": "1"},
         stdout=subprocess.PIPE,
@@ -136,3 +136,14 @@ def test_user_mistakes_end_in_an_error_message(cli, tmp_path: Path) -> None:
     (tmp_path / "r").mkdir()
     (tmp_path / "r" / "config.toml").write_text('name = "r"')
     assert "cannot be written" in cli("report", "r", "-o", "missing/page.html", code=1)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+def test_a_report_is_never_written_over_a_device(cli, tmp_path: Path) -> None:
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r" / "config.toml").write_text('name = "r"')
+    assert "error: /dev/full cannot be written: No space left on device" in cli(
+        "report", "r", "-o", "/dev/full", code=1
+    )
+    cli("report", "r", "-o", "/dev/null")
+    assert Path("/dev/full").is_char_device() and Path("/dev/null").is_char_device()

@@ -24,6 +24,7 @@ from filfl.report.values import NOT_MEASURED, hurting_sentence
 from filfl.runs.clients import client_rows
 from filfl.runs.reader import read_run
 from filfl.simulation import simulate
+from sealed import reseal
 
 ROOT = Path(__file__).parents[1]
 ARTEFACTS = ROOT / "artefacts"
@@ -218,6 +219,7 @@ def test_hostile_client_names_are_text(browser, pruned, tmp_path) -> None:
         lines = [[k, name if k == str(lowest) else old, *rest] for k, old, *rest in csv.reader(file)]
     with (place / "clients.csv").open("w", newline="") as file:
         csv.writer(file).writerows(lines)
+    reseal(place)
 
     visit = Visit(browser, page_of(place, tmp_path), viewport=WIDE)
     page = visit.page
@@ -240,6 +242,7 @@ def test_runs_without_values_and_warnings_about_the_filtering_set(browser, compa
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     lines[0]["notes"] = ["filtering set: <b>too small</b>", "another note"]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    reseal(path.parent)
 
     visit = Visit(browser, page_of(place, tmp_path), viewport=WIDE)
 
@@ -257,6 +260,7 @@ def test_runs_with_and_without_values_are_chosen_in_all_views(browser, compariso
         shutil.copytree(place, tmp_path / "all" / name)
         config = (place / "config.toml").read_text().splitlines()
         (tmp_path / "all" / name / "config.toml").write_text("\n".join([f'name = "{name}"', *config[1:]]))
+        reseal(tmp_path / "all" / name)
 
     visit = Visit(browser, page_of(tmp_path / "all", tmp_path), viewport=WIDE)
     page = visit.page

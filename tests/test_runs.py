@@ -1,13 +1,16 @@
 """The run store: a killed run can resume, damage is detected, and only one process writes at a time."""
 
+import contextlib
 import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,8 @@ import filfl
 from filfl.config.config import Config
 from filfl.core.server import Past, State
 from filfl.errors import RunError
-from filfl.runs import checkpoint, read_run
+from filfl.runs import checkpoint, open_store, read_run
+from filfl.runs.client_table import ClientTable
 from filfl.runs.files import sha256, to_json, write_atomic
 from filfl.weights import Weights
 
@@ -173,16 +177,6 @@ def test_a_checkpoint_stores_the_complete_state(tmp_path: Path) -> None:
     assert back.past.filtered_at == 4
 
 
-def test_files_are_flushed_before_they_are_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[str] = []
-    fsync, replace = os.fsync, Path.replace
-    monkeypatch.setattr(os, "fsync", lambda handle: (calls.append("fsync"), fsync(handle))[1])
-    monkeypatch.setattr(Path, "replace", lambda a, b: (calls.append(f"replace {a.name}"), replace(a, b))[1])
-    write_atomic(tmp_path / "file", b"whole")
-    assert [call.split()[0] for call in calls] == ["fsync", "replace", "fsync"]
-    assert calls[1].startswith("replace .file.") and (tmp_path / "file").read_bytes() == b"whole"
-
-
 @pytest.mark.parametrize("change", [{"run": None}, {"S_f": 3}, {"format": 99}, {"round": "4"}, {"filtered_at": "x"}])
 def test_a_checkpoint_with_invalid_values_is_refused_even_if_its_hash_is_right(
     change: dict[str, Any], tmp_path: Path
@@ -203,6 +197,7 @@ def test_other_files_among_the_checkpoints_are_ignored(small: dict[str, Any], tm
     interrupted(small, tmp_path / "run", 2)
     (tmp_path / "run" / "checkpoints" / "round-000009.checkpoint").mkdir()
     (tmp_path / "run" / "checkpoints" / "round-\u00b2.checkpoint").write_text("{}")
+    (tmp_path / "run" / "checkpoints" / "round-9.checkpoint").write_text("{}")
     result, messages = resume(small, tmp_path / "run")
     assert len(result.records) == 4 and not messages
 
@@ -217,27 +212,63 @@ def test_damaged_times_and_clients_are_repaired(what: str, small: dict[str, Any]
     assert list(run.times) == ([2, 3, 4] if what == "times.jsonl" else [1, 2, 3, 4])
 
 
-@pytest.mark.parametrize("damage", [lambda path: path.write_bytes(b""), lambda path: path.unlink()])
-def test_resuming_a_finished_run_repairs_its_clients_file(damage: Any, small: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["clients.csv", "config.toml", "times.jsonl"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: path.write_bytes(b""),
+        lambda path: path.unlink(),
+        lambda path: path.write_bytes(_flip(path.read_bytes(), -3)),
+        lambda path: path.write_bytes(path.read_bytes().replace(b"0", b"9" * 400)),
+    ],
+    ids=["empty", "missing", "flipped", "400 digits"],
+)
+def test_resuming_a_finished_run_repairs_its_smaller_files(
+    name: str, damage: Any, small: dict[str, Any], tmp_path: Path
+) -> None:
+    small = {**small, "rounds": 1}
     filfl.simulate(small, out=tmp_path / "run")
-    path = tmp_path / "run" / "clients.csv"
-    content = path.read_bytes()
+    path = tmp_path / "run" / name
+    whole = path.read_bytes()
     damage(path)
-    (tmp_path / "run" / "times.jsonl").write_bytes(b"\x00")
-    with pytest.raises(RunError, match=r"clients.csv is (damaged|missing) .*; run again with --resume"):
-        read_run(tmp_path / "run")
     result, messages = resume(small, tmp_path / "run")
-    assert result.already_finished and not messages
-    assert path.read_bytes() == content and len(read_run(tmp_path / "run").clients) == 12
+    assert result.already_finished
+    assert len(messages) == 1 and f"run: {name} had been damaged and was written again" in messages[0]
+    assert path.read_bytes() == whole or name == "times.jsonl"
+    assert read_run(tmp_path / "run").finished and filfl.verify(tmp_path / "run", rounds=0).ok
+    again, messages = resume(small, tmp_path / "run")
+    assert again.already_finished and not messages
 
 
-def test_other_initial_weights_are_another_run(tmp_path: Path, blobs: Any) -> None:
-    config = {"rounds": 3, "selection.k": 2}
-    with pytest.raises(Interrupted):
-        filfl.simulate(config, blobs, lambda: _linear(0.0), out=tmp_path / "run", callbacks=[stop_after(2)])
-    messages: list[str] = []
-    filfl.simulate(config, blobs, lambda: _linear(1.0), out=tmp_path / "run", resume=True, say=messages.append)
-    assert "belongs to another run" in messages[0]
+def contents(directory: Path) -> dict[str, bytes]:
+    """All files of a directory."""
+    return {
+        str(path.relative_to(directory)): path.read_bytes()
+        for path in directory.rglob("*")
+        if path.is_file() and path.name != ".lock"
+    }
+
+
+@pytest.mark.parametrize("finished", [True, False])
+@pytest.mark.parametrize("what", ["data", "model"])
+def test_a_run_with_other_data_or_another_model_is_refused(
+    what: str, finished: bool, tmp_path: Path, blobs: Any
+) -> None:
+    """One pixel is enough. The checkpoint of round 0 identifies a run that has no other one."""
+    config = {"rounds": 3, "selection.k": 2, "checkpoint.every": 5}
+    out = tmp_path / "run"
+    with contextlib.nullcontext() if finished else pytest.raises(Interrupted):
+        callbacks = [] if finished else [stop_after(2)]
+        filfl.simulate(config, blobs, lambda: _linear(0.0), out=out, callbacks=callbacks)
+    before = contents(out)
+    x = blobs.x.copy()
+    x[0, 0] += 1e-3
+    other = replace(blobs, x=x) if what == "data" else blobs
+    with pytest.raises(RunError, match=r"contains a run with other data or another model; choose another --out"):
+        filfl.simulate(config, other, lambda: _linear(float(what == "model")), out=out, resume=True)
+    assert contents(out) == before
+    resumed = filfl.simulate(config, blobs, lambda: _linear(0.0), out=out, resume=True)
+    assert resumed.already_finished is finished and len(resumed.records) == 3
 
 
 def _linear(value: float) -> torch.nn.Module:
@@ -247,17 +278,48 @@ def _linear(value: float) -> torch.nn.Module:
 
 
 def _flip(data: bytes, where: int) -> bytes:
-    return data[:where] + bytes([data[where] ^ 1]) + data[where + 1 :]
+    changed = bytearray(data)
+    changed[where] ^= 1
+    return bytes(changed)
 
 
-def test_without_a_usable_checkpoint_the_run_starts_again_and_logs_it(small: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_run_without_a_usable_checkpoint_is_moved_aside(
+    finished: bool, small: dict[str, Any], tmp_path: Path
+) -> None:
     filfl.simulate(small, out=tmp_path / "whole")
-    interrupted(small, tmp_path / "run", 3)
-    records = tmp_path / "run" / "rounds.jsonl"
+    out = tmp_path / "run"
+    if finished:
+        filfl.simulate(small, out=out)
+    else:
+        interrupted(small, out, 3)
+    records = out / "rounds.jsonl"
     records.write_bytes(_flip(records.read_bytes(), 10))
-    _, messages = resume(small, tmp_path / "run")
-    assert messages[-1] == "no usable checkpoint; starting again from round 1"
-    assert files(tmp_path / "run") == files(tmp_path / "whole")
+    before = contents(out)
+    _, messages = resume(small, out)
+    last = 4 if finished else 3
+    assert messages == [
+        f"{out} cannot be resumed (rounds.jsonl was changed or truncated before round {last}); moved to "
+        f"{out}.damaged-1, and starting again from round 1"
+    ]
+    assert contents(tmp_path / "run.damaged-1") == before
+    assert files(out) == files(tmp_path / "whole")
+    for path in (out / "checkpoints").iterdir():
+        path.write_bytes(b"")
+    (out / "summary.json").unlink()
+    resume(small, out)
+    assert files(tmp_path / "run.damaged-2") == files(out), "the records and the model were intact"
+
+
+def test_checkpoints_left_by_a_death_between_two_removals_are_removed(small: dict[str, Any], tmp_path: Path) -> None:
+    filfl.simulate(small, out=tmp_path / "run")
+    folder = tmp_path / "run" / "checkpoints"
+    kept = sorted(folder.iterdir())
+    for t in (1, 2):
+        checkpoint.path_of(folder, t).write_bytes(b"left")
+        resume(small, tmp_path / "run")
+        assert sorted(folder.iterdir()) == kept
+        (tmp_path / "run" / "summary.json").unlink()  # so that the second time, the run is resumed and finished again
 
 
 def test_old_checkpoints_are_removed(small: dict[str, Any], tmp_path: Path) -> None:
@@ -282,9 +344,20 @@ def test_a_finished_run_with_damaged_weights_and_summary_is_repaired(small: dict
     whole = files(tmp_path / "run")
     (tmp_path / "run" / "model.safetensors").write_bytes(b"")
     (tmp_path / "run" / "summary.json").write_text("{")
-    result, _ = resume(small, tmp_path / "run")
+    result, messages = resume(small, tmp_path / "run")
     assert not result.already_finished
+    assert messages == [f"{tmp_path / 'run'} was finished, but damaged since then; finishing it again after round 4"]
     assert files(tmp_path / "run") == whole
+
+
+def test_an_edited_summary_is_not_believed(small: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "run" / "summary.json"
+    true = filfl.simulate(small, out=tmp_path / "run").summary["final_accuracy"]
+    path.write_text(path.read_text().replace(f'"final_accuracy": {true}', '"final_accuracy": 0.999'))
+    with pytest.raises(RunError, match=r"summary.json was changed .*final_accuracy is 0.999 in it"):
+        filfl.load(tmp_path / "run")
+    assert resume(small, tmp_path / "run")[0].summary["final_accuracy"] == true
+    assert filfl.load(tmp_path / "run").summary["final_accuracy"] == true
 
 
 def test_a_run_is_neither_overwritten_nor_mixed_with_another(small: dict[str, Any], tmp_path: Path) -> None:
@@ -293,9 +366,6 @@ def test_a_run_is_neither_overwritten_nor_mixed_with_another(small: dict[str, An
         filfl.simulate(small, out=tmp_path / "run")
     with pytest.raises(RunError, match=r"contains a run with another config \(rounds: 4 there, 5 here\)"):
         resume({**small, "rounds": 5}, tmp_path / "run")
-    (tmp_path / "run" / "config.toml").write_text("rounds = ")
-    with pytest.raises(RunError, match="is damaged"):
-        resume(small, tmp_path / "run")
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / ".cat.tmp").write_text("cat")
     with pytest.raises(RunError, match="is not empty and not a run directory"):
@@ -306,14 +376,28 @@ def test_a_run_is_neither_overwritten_nor_mixed_with_another(small: dict[str, An
         resume(small, tmp_path / "file")
 
 
-def test_another_dataset_is_another_run(small: dict[str, Any], tmp_path: Path, blobs: Any) -> None:
-    config = {"rounds": 3, "selection.k": 2}
-    with pytest.raises(Interrupted):
-        filfl.simulate(config, data=blobs, out=tmp_path / "run", callbacks=[stop_after(2)])
-    messages: list[str] = []
-    other = blobs.with_wrong_labels(0.5, 3)
-    filfl.simulate(config, data=other, out=tmp_path / "run", resume=True, say=messages.append)
-    assert "belongs to another run (other config, data or model)" in messages[0]
+def test_a_damaged_config_is_repaired_if_a_checkpoint_identifies_the_run(small: dict[str, Any], tmp_path: Path) -> None:
+    interrupted(small, tmp_path / "run", 2)
+    config = tmp_path / "run" / "config.toml"
+    whole = config.read_bytes()
+    config.write_text("rounds = ")
+    interrupted(small, tmp_path / "run", 3)
+    assert config.read_bytes() == whole
+    config.write_text("rounds = ")
+    for path in (tmp_path / "run" / "checkpoints").iterdir():
+        path.unlink()
+    with pytest.raises(RunError, match=r"config.toml is damaged, so the run cannot be identified"):
+        resume(small, tmp_path / "run")
+
+
+def test_a_config_that_is_not_utf_8_is_refused(blobs: Any, tmp_path: Path) -> None:
+    config = Config.read({"data.name": "femnist", "data.path": os.fsdecode(b"/\xff")})
+    clients, cpu = ClientTable.of(blobs, config), torch.device("cpu")
+    with (
+        pytest.raises(RunError, match=r'config.toml cannot be written: path = "/.*udcff" is not UTF-8; rename'),
+        open_store(tmp_path / "run", config, clients, "run", cpu, False, print),
+    ):
+        pass
 
 
 def test_a_run_directory_is_locked_while_a_process_uses_it(small: dict[str, Any], tmp_path: Path) -> None:
@@ -336,24 +420,54 @@ def test_a_run_directory_is_locked_while_a_process_uses_it(small: dict[str, Any]
         filfl.simulate(config, out=tmp_path / "run", resume=True, callbacks=[stop])
 
 
-def test_a_run_can_resume_after_the_disk_was_full(
-    small: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import errno
+# Files that are written outside of a run directory, too.
 
-    filfl.simulate(small, out=tmp_path / "whole")
-    real, calls = os.fsync, []
 
-    def full(handle: int) -> None:
-        calls.append(handle)
-        if len(calls) == 12:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        real(handle)
+def test_a_link_stays_a_link_and_its_file_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    target, link, loop = tmp_path / "folder" / "file", tmp_path / "link", tmp_path / "loop"
+    link.symlink_to(target)
+    for content in (b"new", b"whole"):  # a link to nothing, then to a file
+        write_atomic(link, content)
+        assert link.is_symlink() and target.read_bytes() == content
+    loop.symlink_to(loop)
+    with pytest.raises(RunError, match=r"loop cannot be written"):
+        write_atomic(loop, b"whole")
 
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(RunError, match=r"No space left on device; free some space"):
-        filfl.simulate(small, out=tmp_path / "run")
-    monkeypatch.undo()
-    assert not list((tmp_path / "run").rglob("*tmp"))
-    resume(small, tmp_path / "run")
-    assert files(tmp_path / "run") == files(tmp_path / "whole")
+
+def test_a_target_that_is_not_a_regular_file_is_never_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device, a pipe, a folder or a socket is written to or refused. It stays what it is."""
+    write_atomic(Path("/dev/null"), b"gone")
+    assert Path("/dev/null").is_char_device()
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(RunError, match=r"pipe cannot be written: No such device"):
+        write_atomic(pipe, b"nobody reads")
+    whole, deadline = os.urandom(300_000), time.monotonic() + 60
+    with (tmp_path / "read").open("wb") as file:
+        reader = subprocess.Popen(["cat", pipe], stdout=file)
+    while True:  # until the reader has opened the pipe
+        try:
+            write_atomic(pipe, whole)
+            break
+        except RunError:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    assert reader.wait(60) == 0 and (tmp_path / "read").read_bytes() == whole and pipe.is_fifo()
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(RunError, match=r"folder cannot be written: Is a directory"):
+        write_atomic(tmp_path / "folder", b"whole")
+    with socket.socket(socket.AF_UNIX) as server:
+        monkeypatch.chdir(tmp_path)  # the path of a socket must be short
+        server.bind("socket")
+        with pytest.raises(RunError, match=r"socket cannot be written"):
+            write_atomic(Path("socket"), b"whole")
+        assert Path("socket").is_socket()
+    assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+def test_a_full_device_stays_a_device(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"/dev/full cannot be written: No space left on device"):
+        write_atomic(Path("/dev/full"), b"whole" * 100_000)
+    assert Path("/dev/full").is_char_device()

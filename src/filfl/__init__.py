@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from filfl.report.comparison import Comparison
     from filfl.rng import stream
     from filfl.runs import STOP, EarlyStopping, Stop
-    from filfl.simulation import Result, load, simulate
+    from filfl.simulation import Result, Verification, load, simulate, verify
 
 __version__ = "0.1.0"
 
@@ -26,6 +26,7 @@ _HOMES = {
     "Filtering": "filfl.filtering",
     "Result": "filfl.simulation",
     "Stop": "filfl.runs",
+    "Verification": "filfl.simulation",
     "compare": "filfl.commands.compare",
     "dgf": "filfl.filtering",
     "keep_all": "filfl.filtering",
@@ -35,6 +36,7 @@ _HOMES = {
     "rgf": "filfl.filtering",
     "simulate": "filfl.simulation",
     "stream": "filfl.rng",
+    "verify": "filfl.simulation",
 }
 
 __all__ = [
@@ -47,6 +49,7 @@ __all__ = [
     "Filtering",
     "Result",
     "Stop",
+    "Verification",
     "compare",
     "dgf",
     "keep_all",
@@ -56,6 +59,7 @@ __all__ = [
     "rgf",
     "simulate",
     "stream",
+    "verify",
 ]
 
 

@@ -92,7 +92,7 @@ def run(
     from filfl.comparison.progress import RunDisplay
     from filfl.config.experiment import Experiment, parse_changes
     from filfl.config.plugins import name_of
-    from filfl.runs.store import CONFIG
+    from filfl.runs.seal import CONFIG
     from filfl.runs.summary import LAST
     from filfl.simulation import simulate
     from filfl.trackers import make_trackers
@@ -233,6 +233,22 @@ def clients(
     from filfl.commands.clients import clients_command
 
     clients_command(directory, json_, csv_)
+
+
+@app.command()
+def verify(
+    directory: Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a run.")],
+    rounds: Annotated[
+        int | None,
+        typer.Option("--rounds", min=0, metavar="N", help="Rounds to recompute.  (default: a tenth of the run's time)"),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Another seed draws other rounds.")] = 0,
+    json_: Annotated[bool, typer.Option("--json", help="A JSON object.")] = False,
+) -> None:
+    """Check the hashes of all files of a run, and recompute some of its rounds to the byte. Exit code 1 if it fails."""
+    from filfl.commands.verify import verify_command
+
+    verify_command(directory, rounds, seed, json_)
 
 
 @app.command()

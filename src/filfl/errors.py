@@ -30,6 +30,11 @@ def one_line(text: str, longest: int = LONGEST) -> str:
     return line if len(line) <= longest and len(text) == len(beginning) else line[: longest - 3] + "..."
 
 
+def encodable(text: str) -> str:
+    """A text that can be printed: names of files that are not UTF-8 have characters that cannot be encoded."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 def only_from_python(section: str, name: str) -> ConfigError:
     """The message for a name such as "own" if no object was given from Python."""
     return ConfigError(

@@ -98,6 +98,32 @@ def test_a_finished_run_is_not_overwritten(tmp_path: Path) -> None:
         )
 
 
+def test_a_damaged_run_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
+    """Nodes would have to train again: that is for a person to decide."""
+    out = tmp_path / "run"
+    with pytest.raises(Killed):
+        strategy(flower.FedAvg(fraction_evaluate=0.0), out, callbacks=[kill_after(3)]).start(
+            federation(), initial(), num_rounds=ROUNDS
+        )
+    records = out / "rounds.jsonl"
+    whole = records.read_bytes()
+    records.write_bytes(whole.replace(b":", b";", 1))
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    with pytest.raises(RunError, match=r"cannot be resumed \(rounds.jsonl was changed .*nothing in it was changed"):
+        strategy(flower.FedAvg(fraction_evaluate=0.0), out).start(federation(), initial(), num_rounds=ROUNDS)
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+    records.write_bytes(whole)
+    strategy(flower.FedAvg(fraction_evaluate=0.0), out).start(federation(), initial(), num_rounds=ROUNDS)
+    assert len(read_run(out).records) == ROUNDS
+
+    (out / "clients.csv").write_bytes(b"")
+    with pytest.raises(RunError, match=r"holds a finished run"):
+        strategy(flower.FedAvg(fraction_evaluate=0.0), out).start(federation(), initial(), num_rounds=ROUNDS)
+    assert read_run(out).clients.names.tolist() == [f"site{i}" for i in range(SITES)], "repaired"
+    found = filfl.verify(out)
+    assert found.ok and found.recomputed == () and "exists only on Flower" in str(found.why_not)
+
+
 def test_nodes_keep_their_client_id_after_a_restart(tmp_path: Path) -> None:
     with pytest.raises(Killed):
         strategy(flower.FedAvg(fraction_evaluate=0.0), tmp_path / "run", callbacks=[kill_after(2)]).start(

@@ -15,6 +15,8 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
+from filfl.errors import encodable
+
 if TYPE_CHECKING:  # matplotlib is slow to import
     from filfl.report.comparison import Comparison
 
@@ -26,7 +28,7 @@ console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ e
 
 def say(text: str, style: str | None = None) -> None:
     """Print a line as it is: brackets are not markup, and long paths are not wrapped."""
-    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+    console.print(encodable(text), style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def print_table(table: Table) -> None:

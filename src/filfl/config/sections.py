@@ -349,7 +349,8 @@ class Checkpoint(Section):
     every: Count = 1
     """The number of rounds between two checkpoints. 1 is every round. The last round always has one."""
     keep: Annotated[int, Range(at_least=2)] = 2
-    """How many of the latest checkpoints are kept. Two, so that a damaged one does not end the run."""
+    """How many of the latest checkpoints are kept. Two, so that a damaged one does not end the run. `filfl verify`
+    recomputes rounds from them."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -44,7 +44,8 @@ from filfl.runs import (
 )
 from filfl.runs.files import to_json
 from filfl.runs.make_server import make_server
-from filfl.runs.store import CLIENTS, TIMES, read_times
+from filfl.runs.seal import CLIENTS, TIMES
+from filfl.runs.store import read_times, repair_finished
 from filfl.selection import Selection, Selects
 from filfl.system import one_thread
 from filfl.weights import Layout, Mismatch
@@ -205,9 +206,11 @@ class FilFL(Strategy):
         # The initial weights do not identify the run: they may differ when it is resumed.
         entries = [(e.name, e.shape, str(e.dtype)) for e in layout.entries]
         fingerprint = hashlib.sha256(to_json([config.identity(), entries]).encode()).hexdigest()
-        if finished(out, fingerprint):
-            raise RunError(f"{out} holds a finished run; choose another directory")
         device, say = torch.get_default_device(), partial(log, INFO)
+        if summary := finished(out, fingerprint):
+            if registry.by_client:
+                repair_finished(out, config, registry.registered(), summary, say)
+            raise RunError(f"{out} holds a finished run; choose another directory")
         with open_store(out, config, registry.registered(), fingerprint, device, True, say) as store:
             if store.resumed:
                 # In a new run, nodes do not have V.

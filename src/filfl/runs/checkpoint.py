@@ -30,12 +30,21 @@ class Refused(Exception):
     """A checkpoint that must not be used. The message is the reason."""
 
 
+class OtherRun(Refused):
+    """An intact checkpoint of another run."""
+
+
 def path_of(folder: Path, t: int) -> Path:
     return folder / f"round-{t:06d}.checkpoint"
 
 
 def save(folder: Path, t: int, state: State, fingerprint: str, records_sha256: str) -> None:
     """Write the state after round t. `fingerprint` identifies the run, the hash its records up to that round."""
+    write_atomic(path_of(folder, t), encode(t, state, fingerprint, records_sha256))
+
+
+def encode(t: int, state: State, fingerprint: str, records_sha256: str) -> tuple[bytes, bytes]:
+    """The hash and the content of a checkpoint: equal states give equal bytes."""
     values = {
         "format": FORMAT,
         "run": fingerprint,
@@ -65,11 +74,14 @@ def save(folder: Path, t: int, state: State, fingerprint: str, records_sha256: s
         **{f"latest.{k}": value for k, value in state.latest.items()},
     }
     content = safetensors.torch.save({name: value.detach().cpu().contiguous() for name, value in tensors.items()})
-    write_atomic(path_of(folder, t), [sha256(content).encode(), content])
+    return sha256(content).encode(), content
 
 
-def load(folder: Path, t: int, fingerprint: str, records_sha256: str, device: torch.device) -> State:
-    """Read the state after round t. Whatever the file contains, no other exception than `Refused` is raised."""
+def load(folder: Path, t: int, fingerprint: str | None, records_sha256: str, device: torch.device) -> State:
+    """Read the state after round t. Whatever the file contains, no other exception than `Refused` is raised.
+
+    fingerprint: that of the run; None accepts any run.
+    """
     path = path_of(folder, t)
     try:
         stored = path.read_bytes()
@@ -83,8 +95,8 @@ def load(folder: Path, t: int, fingerprint: str, records_sha256: str, device: to
         values = json.loads(tensors["values"].cpu().numpy().tobytes())
         if values["format"] != FORMAT:
             raise Refused(f"{path.name} has format {values['format']}, but this version reads {FORMAT}")
-        if values["run"] != fingerprint:
-            raise Refused(f"{path.name} belongs to another run (other config, data or model)")
+        if fingerprint is not None and values["run"] != fingerprint:
+            raise OtherRun(f"{path.name} belongs to another run (other config, data or model)")
         if values["round"] != t:
             raise Refused(f"{path.name} has round {values['round']} instead of {t}")
         if values["records_sha256"] != records_sha256:
@@ -100,7 +112,9 @@ def load(folder: Path, t: int, fingerprint: str, records_sha256: str, device: to
             filter_memory={int(k): tuple(map(float, numbers)) for k, numbers in values["filter_memory"].items()},
             evidence=_evidence(values["evidence"]),
         )
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, safetensors.SafetensorError) as error:
+    except Refused:
+        raise
+    except Exception as error:  # of any parser, for any content
         raise Refused(f"{path.name} was changed or truncated ({type(error).__name__})") from None
 
 
@@ -117,7 +131,8 @@ def _evidence(stored: dict[str, Any]) -> Evidence:
 def rounds_saved(folder: Path) -> list[int]:
     """The rounds with a checkpoint, newest first."""
     found = [re.fullmatch(r"round-([0-9]+)\.checkpoint", path.name) for path in folder.iterdir() if path.is_file()]
-    return sorted((int(match[1]) for match in found if match), reverse=True)
+    rounds = (int(match[1]) for match in found if match)
+    return sorted((t for t in rounds if path_of(folder, t).is_file()), reverse=True)
 
 
 def _named(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -1,6 +1,7 @@
 """clients.csv: the clients of a run. It is written and read in pieces, because there can be a million clients."""
 
 import csv
+import hashlib
 import io
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from filfl.runs.files import write_atomic
 HEADER = ["id", "name", "num_train", "fault"]
 ROWS = 50_000
 """Clients per piece."""
+LONGEST_NAME = 2**30
 ENCODING, ERRORS = "utf-8", "surrogatepass"
 """A name can be any string of a source, also half of a surrogate pair."""
 
@@ -52,16 +54,17 @@ class ClientTable:
     def write(self, path: Path) -> None:
         write_atomic(path, self._pieces())
 
-    def repair(self, path: Path) -> None:
-        """Write the file again if it is missing or damaged."""
-        try:
-            ClientTable.read(path)
-        except RunError:
-            self.write(path)
+    def sha256(self) -> str:
+        """The hash of the file that `write` writes."""
+        digest = hashlib.sha256()
+        for piece in self._pieces():
+            digest.update(piece)
+        return digest.hexdigest()
 
     @classmethod
     def read(cls, path: Path) -> "ClientTable":
         try:
+            csv.field_size_limit(LONGEST_NAME)  # of the module, whose own limit of 131,072 is below that of a source
             with path.open(encoding=ENCODING, errors=ERRORS, newline="") as file:
                 rows = csv.reader(file, strict=True)
                 if next(rows, None) != HEADER:
@@ -75,7 +78,7 @@ class ClientTable:
                     pieces.append(cls(np.array(names), np.array(sizes, dtype=np.int64), np.array(faults, dtype=object)))
         except OSError as error:
             raise RunError(f"{path} cannot be read: {error.strerror}") from None
-        except (ValueError, csv.Error):
+        except (ValueError, OverflowError, csv.Error):
             raise RunError(f"{path} is damaged; run again with --resume to repair it") from None
         return cls(*(np.concatenate([getattr(p, part) for p in pieces]) for part in ("names", "num_train", "fault")))
 

@@ -36,12 +36,11 @@ def run_rounds(
     """
     state = store.resumed if store and store.resumed else start
     records = list(store.records) if store else []
+    if store and not store.resumed:
+        store.save(0, state)  # identifies the run before its first round
     for t in range(len(records) + 1, rounds + 1):
         clock = Stopwatch()
-        state, happened = filfl_round(t, state, server, clock)
-        with clock("evaluate"):
-            tested = test(t, state.w) if t % test_every == 0 or t == rounds else UNTESTED
-        record = json_safe(with_test(happened.table(), tested))
+        state, record = run_round(server, t, state, test if t % test_every == 0 or t == rounds else None, clock)
         if store:
             store.append(record)
             with clock("checkpoint"):
@@ -69,6 +68,16 @@ def stop_if_all_refused(records: Sequence[Mapping[str, Any]], rounds: int) -> No
         "[guard] that is too low; if training diverges, lower the step size) and resume the run, or set "
         "guard.stop_after to 0 to run the remaining rounds anyway"
     )
+
+
+def run_round(
+    server: Server, t: int, state: State, test: Test | None, clock: Stopwatch
+) -> tuple[State, dict[str, Any]]:
+    """The state after round t, and its record as it is stored. test: None if this round is not tested."""
+    state, happened = filfl_round(t, state, server, clock)
+    with clock("evaluate"):
+        tested = test(t, state.w) if test else UNTESTED
+    return state, json_safe(with_test(happened.table(), tested))
 
 
 def with_test(within: Mapping[str, Any], tested: Mapping[str, Any]) -> dict[str, Any]:

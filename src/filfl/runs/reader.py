@@ -1,12 +1,14 @@
 """Read a run directory: whatever can be read of it, with a list of what is missing or damaged.
 
 `scan_run` is for reports, which also show runs that were cut off or are still being written. `read_run` raises where
-anything is damaged, and `read_finished_run` also where the run is not finished.
+anything is damaged, and `read_finished_run` also where the run is not finished. A file of a finished run that does not
+have its hash any more is damaged, whatever it contains.
 """
 
 import contextlib
 import json
-import math
+import re
+import sys
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,9 +19,11 @@ import numpy as np
 
 from filfl.availability.base import NO_IDS, Availability, Ids
 from filfl.config.plugins import read_plugin
-from filfl.errors import ConfigError, RunError
+from filfl.errors import RunError, one_line
 from filfl.runs.client_table import ClientTable
-from filfl.runs.store import CLIENTS, CONFIG, RECORDS, SUMMARY, TIMES, content, read_times
+from filfl.runs.seal import CLIENTS, CONFIG, RECORDS, SUMMARY, TIMES, parse_summary, unchanged
+from filfl.runs.store import content, parse_times
+from filfl.runs.summary import differences
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +39,7 @@ class Run:
     clients: ClientTable | None = None
     """None if clients.csv is missing or damaged; never None from `read_run`."""
     summary: Mapping[str, Any] | None = None
-    """None as long as the run is not finished."""
+    """None as long as the run is not finished, and if summary.json was changed. Its totals are those of the records."""
     problems: tuple[str, ...] = ()
     """One sentence for each file that is missing or damaged."""
 
@@ -78,7 +82,7 @@ class Run:
             return np.array(record["filtered"], dtype=np.int64)
         pool = self.available(record)
         if pool is None and self.clients is not None and self.table:
-            with contextlib.suppress(ConfigError, KeyError):  # a config that is not valid
+            with contextlib.suppress(Exception):  # a config that is not valid
                 availability: Availability = read_plugin("availability", self.table["availability"])
                 pool = availability(record["round"], len(self.clients), self.seed)
         return NO_IDS if pool is None else pool
@@ -86,6 +90,14 @@ class Run:
 
 def is_run(directory: Path) -> bool:
     return (directory / CONFIG).is_file()
+
+
+def require_run(directory: Path) -> None:
+    """Raise if this is not a run directory."""
+    if not is_run(directory):
+        runs = sorted([*directory.glob(f"*/{CONFIG}"), *directory.glob(f"*/*/{CONFIG}")])
+        hint = f"; did you mean {runs[0].parent}?" if runs else "; give the directory that was `out` of the run"
+        raise RunError(f"{directory} is not a run directory: it has no {CONFIG}{hint}")
 
 
 def signature(directory: Path) -> tuple[tuple[int, int], ...]:
@@ -120,27 +132,34 @@ def read_run(directory: Path) -> Run:
 
 
 def scan_run(directory: Path) -> Run:
-    """Read a run directory that may be cut off, damaged, or still being written."""
+    """Read a run directory that may be cut off, damaged, or still being written. Whatever it contains, no exception is
+    raised: what cannot be read is left out, and listed in `problems`."""
     problems: list[str] = []
+    stored = b""
+    with contextlib.suppress(OSError):
+        stored = (directory / SUMMARY).read_bytes()  # first: it is written after, and removed before, all others
+    summary = parse_summary(stored) if stored else None
 
-    def read(name: str, reader: Callable[[Path], Any], otherwise: Any, lost: str = "") -> Any:
+    def read(name: str, reader: Callable[[Path], Any], otherwise: Any, lost: str) -> Any:
         path = directory / name
         try:
-            return reader(path)
+            found = reader(path)
         except OSError as error:
             problems.append(f"{name} cannot be read: {error.strerror}")
-        except (ValueError, RunError):
+        except Exception:  # of any parser, for any content
             problems.append(f"{name} is {'damaged' if path.exists() else 'missing'} ({lost})")
+        else:
+            if summary is None or any(problem.startswith(name) for problem in problems) or unchanged(path, summary):
+                return found
+            problems.append(f"{name} was changed after the run was finished ({lost})")
         return otherwise
 
     table = read(CONFIG, lambda path: tomllib.loads(path.read_text(encoding="utf-8")), {}, "the settings are unknown")
-    records = read(RECORDS, lambda path: _records(path, problems), [])
+    records = read(RECORDS, lambda path: _records(path, problems), [], "its rounds are left out")
     clients = read(CLIENTS, ClientTable.read, None, "client names, sizes and faults are unknown")
-    times = read(TIMES, read_times, {})
-    summary = None
-    with contextlib.suppress(OSError, ValueError):
-        summary = json.loads((directory / SUMMARY).read_bytes())
-    summary = summary if isinstance(summary, dict) else None
+    times = read(TIMES, lambda path: _times(path, problems), {}, "its seconds are left out")
+    if stored and summary is None:
+        problems.append(f"{SUMMARY} was changed or truncated{_edited(stored, records)}")
     return Run(directory, table, records, times, clients, summary, tuple(problems))
 
 
@@ -160,6 +179,22 @@ def _records(path: Path, problems: list[str]) -> list[dict[str, Any]]:
     return records
 
 
+def _times(path: Path, problems: list[str]) -> dict[int, dict[str, float]]:
+    """The seconds per phase, by round, without those of damaged lines."""
+    lines = [parse_times(line) for line in content(path).split(b"\n")[:-1]]
+    if damaged := sum(line is None for line in lines):
+        problems.append(f"{path.name} is damaged in {damaged} of {len(lines)} lines (their seconds are left out)")
+    return dict(filter(None, lines))
+
+
+def _edited(stored: bytes, records: list[dict[str, Any]]) -> str:
+    """How a changed summary differs from the records, if it can be read."""
+    with contextlib.suppress(Exception):  # whatever it contains
+        if found := differences(json.loads(stored), records):
+            return f" ({one_line('; '.join(found))})"
+    return ""
+
+
 def is_record(value: Any) -> bool:
     """Whether a JSON value has all the fields that a report reads, with values of the right type."""
     return _has(value, RECORD)
@@ -170,15 +205,27 @@ def _has(value: Any, fields: Mapping[str, Callable[[Any], bool]]) -> bool:
 
 
 def _is_count(value: Any) -> bool:
-    return type(value) is int and value >= 0
+    return type(value) is int and 0 <= value <= LARGEST_ID
 
 
 def _is_number(value: Any) -> bool:
-    return value is None or (isinstance(value, int | float) and math.isfinite(value))
+    """Whether it is None or a finite number. An int is compared without converting it, whatever its size."""
+    return value is None or (type(value) in (int, float) and abs(value) <= sys.float_info.max)
+
+
+def _is_metric(value: Any) -> bool:
+    return _is_number(value) or (isinstance(value, list) and all(map(_is_number, value)))
 
 
 def _is_ids(value: Any) -> bool:
     return isinstance(value, list) and all(map(_is_count, value))
+
+
+def _is_reasons(value: Any) -> bool:
+    """Whether it is a table of texts by client id."""
+    return isinstance(value, dict) and all(
+        ID.fullmatch(key) and int(key) <= LARGEST_ID and isinstance(reason, str) for key, reason in value.items()
+    )
 
 
 def _is_bool(value: Any) -> bool:
@@ -189,7 +236,13 @@ def _is_texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(text, str) for text in value)
 
 
-UNMEASURED: Mapping[str, Any] = {"notes": [], "values": [], "honest_gain": None, "honest_gain_stderr": None}
+LARGEST_ID = 2**63 - 1
+ID = re.compile("[0-9]{1,19}")
+UNMEASURED: Mapping[str, Any] = {
+    "notes": [],
+    "values": [],
+    **dict.fromkeys(("honest_gain", "honest_gain_stderr", "reward_optimum", "surrogate_all", "surrogate_filtered")),
+}
 """Fields that a record may lack, with the value that means that nothing was measured."""
 STEP = {"client": _is_count, "a": _is_number, "b": _is_number, "p": _is_number, "kept": _is_bool}
 VALUE = {
@@ -197,14 +250,16 @@ VALUE = {
     **dict.fromkeys(("value", "stderr", "mean", "mean_stderr"), _is_number),
 }
 RECORD: Mapping[str, Callable[[Any], bool]] = {
-    **dict.fromkeys(("round", "num_available", "num_filtered", "uplink_bytes"), _is_count),
+    **dict.fromkeys(("round", "num_available", "num_filtered"), _is_count),
+    **dict.fromkeys(("uplink_bytes", "downlink_bytes", "evaluations"), _is_count),
     **dict.fromkeys(("train_loss", "test_accuracy", "test_loss", "reward_all", "reward_filtered"), _is_number),
-    **dict.fromkeys(("honest_gain", "honest_gain_stderr"), _is_number),
+    **dict.fromkeys(("honest_gain", "honest_gain_stderr", "reward_optimum"), _is_number),
+    **dict.fromkeys(("surrogate_all", "surrogate_filtered"), _is_number),
     **dict.fromkeys(("considered", "selected"), _is_ids),
     **dict.fromkeys(("available", "filtered"), lambda value: value is None or _is_ids(value)),
     "did_filter": _is_bool,
-    "metrics": lambda value: isinstance(value, dict),
-    "refused": lambda value: isinstance(value, dict) and all(key.isdecimal() for key in value),
+    "metrics": lambda value: isinstance(value, dict) and all(map(_is_metric, value.values())),
+    "refused": _is_reasons,
     "notes": _is_texts,
     "values": lambda value: isinstance(value, list) and all(_has(each, VALUE) for each in value),
     "trace": lambda value: isinstance(value, list) and all(_has(step, STEP) for step in value),

@@ -4,19 +4,22 @@ config.toml          the complete config
 clients.csv          the clients: id, name, number of training samples, fault
 rounds.jsonl         one record per round: the same bytes for the same config and seed
 times.jsonl          seconds per phase, one line per round
-checkpoints/         the states from which the run can resume
+checkpoints/         the states from which the run can resume; round 0 is its start
 model.safetensors    the final model by name: what was trained, and once the frozen parameters, where they are known
-summary.json         the summary, and the form of the model's inputs; it exists only in a finished run
+summary.json         the summary, the form of the model's inputs, and the hashes of all files; only of a finished run
+
+Nothing that is intact is removed or overwritten: a run that cannot be resumed is moved aside, or refused as it is. A
+checkpoint that is refused is renamed.
 """
 
-import contextlib
 import hashlib
 import json
 import os
 import platform
+import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -32,14 +35,25 @@ import filfl
 from filfl.config.config import Config, dotted_keys, identity_of
 from filfl.config.schema import show
 from filfl.core.server import State
-from filfl.errors import RunError
+from filfl.errors import RunError, encodable
 from filfl.runs import checkpoint
 from filfl.runs.client_table import ClientTable
-from filfl.runs.files import TEMPORARY, cannot_write, sha256, to_json, write_atomic
+from filfl.runs.files import TEMPORARY, cannot_write, move_aside, sha256, to_json, write_atomic
+from filfl.runs.seal import (
+    CLIENTS,
+    CONFIG,
+    MODEL,
+    RECORDS,
+    SUMMARY,
+    TIMES,
+    changed_files,
+    read_summary,
+    write_summary,
+)
 from filfl.runs.summary import summarize
 
-CONFIG, CLIENTS, RECORDS, TIMES = "config.toml", "clients.csv", "rounds.jsonl", "times.jsonl"
-MODEL, SUMMARY = "model.safetensors", "summary.json"
+MOST_SECONDS = 1e9
+"""No phase of a round takes 30 years."""
 
 
 @dataclass
@@ -70,8 +84,7 @@ class RunStore:
         with _writing(self.directory), (self.directory / RECORDS).open("ab") as file:
             os.fsync(file.fileno())
         checkpoint.save(self.checkpoints, t, state, self.fingerprint, self._records_hash.hexdigest())
-        for old in checkpoint.rounds_saved(self.checkpoints)[self.config.checkpoint.keep :]:
-            checkpoint.path_of(self.checkpoints, old).unlink(missing_ok=True)
+        _remove_leftovers(self.directory, self.config)
 
     def finish(
         self, weights: Mapping[str, Tensor], facts: Mapping[str, Any] = MappingProxyType({}), stopped: str | None = None
@@ -89,17 +102,11 @@ class RunStore:
             **facts,
             "seconds": round(sum(sum(t.values()) for t in read_times(self.directory / TIMES).values()), 3),
             "run": self.fingerprint,
-            "records_sha256": sha256((self.directory / RECORDS).read_bytes()),
-            "model_sha256": sha256(model),
-            "versions": {
-                "filfl": filfl.__version__,
-                "torch": torch.__version__,
-                "python": platform.python_version(),
-                "machine": platform.machine(),
-            },
+            "versions": versions(),
         }
-        write_atomic(self.directory / SUMMARY, (json.dumps(summary, indent=2, allow_nan=False) + "\n").encode())
-        return summary
+        known = {RECORDS: self._records_hash.hexdigest(), MODEL: sha256(model)}
+        with _writing(self.directory):
+            return write_summary(self.directory, summary, known)
 
     def _append_line(self, name: str, value: Mapping[str, Any]) -> bytes:
         """Append a line of JSON to a file, and return the line."""
@@ -107,6 +114,16 @@ class RunStore:
         with _writing(self.directory), (self.directory / name).open("ab") as file:
             file.write(line)
         return line
+
+
+def versions() -> dict[str, str]:
+    """What the bits of a run depend on besides its config and data."""
+    return {
+        "filfl": filfl.__version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+    }
 
 
 @contextmanager
@@ -118,21 +135,42 @@ def open_store(
     device: torch.device,
     resume: bool,
     say: Callable[[str], None],
+    restart: bool = False,
 ) -> Iterator[RunStore]:
-    """Lock a run directory and prepare it for the next round. `say` receives messages for the user."""
+    """Lock a run directory and prepare it for the next round. `say` receives messages for the user.
+
+    restart: whether a run that cannot be resumed is moved aside and made again; otherwise it is an error.
+    """
+    store = RunStore(directory, config, fingerprint)
+    with ExitStack() as stack:
+        stack.enter_context(_lock(directory))
+        try:
+            usable = _examine(store, device, resume)
+        except NotResumable as reason:
+            if not restart:
+                raise RunError(
+                    f"{directory} cannot be resumed ({reason}); nothing in it was changed: restore the damaged file, "
+                    "or choose another directory to start again"
+                ) from None
+            aside, usable = move_aside(directory, "damaged"), Usable()
+            stack.close()
+            stack.enter_context(_lock(directory))
+            say(f"{directory} cannot be resumed ({reason}); moved to {aside}, and starting again from round 1")
+        _prepare(store, clients, usable, say)
+        yield store
+
+
+def _lock(directory: Path) -> AbstractContextManager[Any]:
+    """Create a run directory if necessary, and lock it."""
     try:
         if directory.is_dir() and not (directory / CONFIG).exists() and any(map(_is_foreign, directory.iterdir())):
             raise RunError(f"{directory} is not empty and not a run directory; choose another --out")
         (directory / "checkpoints").mkdir(parents=True, exist_ok=True)
-        locked = filelock.FileLock(directory / ".lock").acquire(timeout=0)
+        return filelock.FileLock(directory / ".lock").acquire(timeout=0)
     except filelock.Timeout:
         raise RunError(f"{directory} is in use by another process; wait for it, or choose another --out") from None
     except OSError as error:
         raise RunError(f"{directory} cannot be created or locked: {error.strerror}") from None
-    with locked:
-        store = RunStore(directory, config, fingerprint)
-        _prepare(store, clients, device, resume, say)
-        yield store
 
 
 def _is_foreign(path: Path) -> bool:
@@ -141,71 +179,145 @@ def _is_foreign(path: Path) -> bool:
 
 
 def finished(directory: Path, fingerprint: str) -> dict[str, Any] | None:
-    """The summary of a finished, undamaged run; otherwise None."""
-    try:
-        summary: dict[str, Any] = json.loads((directory / SUMMARY).read_bytes())
-        undamaged = (
-            summary["run"] == fingerprint
-            and summary["records_sha256"] == sha256((directory / RECORDS).read_bytes())
-            and summary["model_sha256"] == sha256((directory / MODEL).read_bytes())
-        )
-    except (OSError, ValueError, KeyError, TypeError):
+    """The summary of a finished run with undamaged records and model; otherwise None."""
+    summary = read_summary(directory)
+    if summary is None or summary.get("run") != fingerprint:
         return None
-    return summary if undamaged else None
+    return None if {RECORDS, MODEL} & set(changed_files(directory, summary)) else summary
 
 
-def _prepare(
-    store: RunStore, clients: ClientTable, device: torch.device, resume: bool, say: Callable[[str], None]
-) -> None:
+def repair_finished(
+    directory: Path, config: Config, clients: ClientTable, summary: dict[str, Any], say: Callable[[str], None]
+) -> dict[str, Any]:
+    """Write the other files of a finished run again where they are damaged. Returns its summary."""
+    changed = changed_files(directory, summary)
+    if changed:
+        with _writing(directory):
+            _write_config(directory, config)
+            clients.write(directory / CLIENTS)
+            _rewrite_times(directory, len(content(directory / RECORDS).splitlines()))
+            known = {name: summary["sha256"][name] for name in (RECORDS, MODEL)}
+            summary = write_summary(directory, {k: v for k, v in summary.items() if k != "sha256"}, known)
+        lost = " (the seconds that could not be read are lost)" if TIMES in changed else ""
+        say(f"{directory}: {', '.join(changed)} had been damaged and {_were(changed)} written again{lost}")
+    _remove_leftovers(directory, config)
+    return summary
+
+
+def _were(names: list[str]) -> str:
+    return "was" if len(names) == 1 else "were"
+
+
+@dataclass(frozen=True)
+class Usable:
+    """What of a run directory can be resumed from. By default nothing: a new run."""
+
+    t: int = 0
+    state: State | None = None
+    lines: tuple[bytes, ...] = ()
+    """The records up to round t."""
+    refused: Mapping[int, str] = field(default_factory=dict)
+    """The checkpoints that cannot be used, and why."""
+
+
+class NotResumable(Exception):
+    """A run without a usable checkpoint. The message is the reason."""
+
+
+def _examine(store: RunStore, device: torch.device, resume: bool) -> Usable:
+    """Find the newest usable checkpoint. Nothing is written."""
     directory = store.directory
     config_path = directory / CONFIG
-    if config_path.exists():
-        if not resume:
-            raise RunError(f"{directory} already contains a run; add --resume to continue it, or choose another --out")
-        _check_same_config(config_path, store.config)
-    for leftover in [*directory.glob(TEMPORARY), *store.checkpoints.glob(TEMPORARY)]:
-        leftover.unlink(missing_ok=True)
-    clients.write(directory / CLIENTS)
-    write_atomic(config_path, tomli_w.dumps(store.config.table()).encode())
-    (directory / SUMMARY).unlink(missing_ok=True)
-    lines = content(directory / RECORDS).splitlines(keepends=True)
-    t, store.resumed = _newest_usable(store, lines, device, say)
-    kept = lines[:t]
-    write_atomic(directory / RECORDS, kept)
-    times = [{"round": r, **seconds} for r, seconds in read_times(directory / TIMES).items() if r <= t]
-    write_atomic(directory / TIMES, "".join(to_json(line) + "\n" for line in times).encode())
-    store.records = [json.loads(line) for line in kept]
-    store._records_hash.update(b"".join(kept))
-
-
-def _newest_usable(
-    store: RunStore, lines: list[bytes], device: torch.device, say: Callable[[str], None]
-) -> tuple[int, State | None]:
-    """The round and state of the newest usable checkpoint; round 0 if there is none. Newer ones are removed."""
-    rounds = checkpoint.rounds_saved(store.checkpoints)
-    for t in rounds:
-        try:
-            records_sha256 = sha256(b"".join(lines[:t]))
-            return t, checkpoint.load(store.checkpoints, t, store.fingerprint, records_sha256, device)
-        except checkpoint.Refused as reason:
-            say(f"checkpoint of round {t} refused: {reason}")
-            checkpoint.path_of(store.checkpoints, t).unlink(missing_ok=True)
-    if rounds:
-        say("no usable checkpoint; starting again from round 1")
-    return 0, None
-
-
-def _check_same_config(path: Path, config: Config) -> None:
+    if not config_path.exists():
+        return Usable()
+    if not resume:
+        raise RunError(f"{directory} already contains a run; add --resume to continue it, or choose another --out")
     try:
-        stored = dotted_keys(identity_of(tomllib.loads(path.read_text(encoding="utf-8"))))
-    except (OSError, ValueError):
-        raise RunError(f"{path} is damaged, so the run cannot be identified; choose another --out") from None
+        stored = tomllib.loads(config_path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        stored = None  # a checkpoint of the same run tells that it had the same config
+    if stored is not None:
+        _check_same_config(directory, stored, store.config)
+    lines = content(directory / RECORDS).splitlines(keepends=True)
+    refused: dict[int, checkpoint.Refused] = {}
+    for t in checkpoint.rounds_saved(store.checkpoints):
+        if t == 0 and refused:
+            break  # the start of the run is no replacement for later rounds
+        try:
+            state = checkpoint.load(store.checkpoints, t, store.fingerprint, sha256(b"".join(lines[:t])), device)
+        except checkpoint.Refused as reason:
+            refused[t] = reason
+        else:
+            reasons = {r: str(reason) for r, reason in refused.items()}
+            return Usable(t, state, tuple(lines[:t]), reasons) if t else Usable()
+    summary = read_summary(directory)
+    others = [reason for reason in refused.values() if isinstance(reason, checkpoint.OtherRun)]
+    if others or (summary is not None and summary.get("run") != store.fingerprint):
+        raise RunError(f"{directory} contains a run with other data or another model; choose another --out")
+    if stored is None:
+        raise RunError(f"{config_path} is damaged, so the run cannot be identified; choose another --out")
+    if lines or any(refused) or any((directory / name).exists() for name in (MODEL, SUMMARY)):
+        raise NotResumable(next(iter(refused.values()), "it has no checkpoint"))
+    return Usable(refused={t: str(reason) for t, reason in refused.items()})
+
+
+def _prepare(store: RunStore, clients: ClientTable, usable: Usable, say: Callable[[str], None]) -> None:
+    """Write the files of a run that is about to start or to resume."""
+    directory = store.directory
+    for t, reason in usable.refused.items():
+        say(f"checkpoint of round {t} refused: {reason}")
+        move_aside(checkpoint.path_of(store.checkpoints, t), "refused")
+    if (directory / SUMMARY).exists():
+        say(f"{directory} was finished, but damaged since then; finishing it again after round {usable.t}")
+    with _writing(directory):
+        _remove_leftovers(directory, store.config)
+        clients.write(directory / CLIENTS)
+        _write_config(directory, store.config)
+        (directory / SUMMARY).unlink(missing_ok=True)
+        write_atomic(directory / RECORDS, usable.lines)
+        _rewrite_times(directory, usable.t)
+    store.resumed = usable.state
+    store.records = [json.loads(line) for line in usable.lines]
+    store._records_hash.update(b"".join(usable.lines))
+
+
+def _write_config(directory: Path, config: Config) -> None:
+    text = tomli_w.dumps(config.table())
+    if (shown := encodable(text)) != text:
+        line = next(line for line in shown.splitlines() if line not in text)
+        raise RunError(f"{directory / CONFIG} cannot be written: {line} is not UTF-8; rename that file or text")
+    write_atomic(directory / CONFIG, text.encode())
+
+
+def _rewrite_times(directory: Path, rounds: int) -> None:
+    """Keep the readable seconds of the first rounds."""
+    times = [{"round": t, **seconds} for t, seconds in read_times(directory / TIMES).items() if t <= rounds]
+    write_atomic(directory / TIMES, "".join(to_json(line) + "\n" for line in times).encode())
+
+
+def _remove_leftovers(directory: Path, config: Config) -> None:
+    """Remove old checkpoints, and the temporary files of a process that was killed."""
+    checkpoints = directory / "checkpoints"
+    if not checkpoints.is_dir():
+        return
+    old = checkpoint.rounds_saved(checkpoints)[config.checkpoint.keep :]
+    files = [checkpoint.path_of(checkpoints, t) for t in old]
+    with _writing(directory):
+        for path in [*files, *directory.glob(TEMPORARY), *checkpoints.glob(TEMPORARY)]:
+            path.unlink(missing_ok=True)
+
+
+def _check_same_config(directory: Path, table: Mapping[str, Any], config: Config) -> None:
+    try:
+        stored = dotted_keys(identity_of(table))
+    except (TypeError, AttributeError):
+        stored = {}
     given = dotted_keys(config.identity())
     for key in sorted({*given, *stored}):
         ours, theirs = given.get(key, "unset"), stored.get(key, "unset")
         if ours != theirs:
             raise RunError(
-                f"{path.parent} contains a run with another config ({key}: {show(theirs)} there, {show(ours)} here); "
+                f"{directory} contains a run with another config ({key}: {show(theirs)} there, {show(ours)} here); "
                 "choose another --out"
             )
 
@@ -217,13 +329,18 @@ def content(path: Path) -> bytes:
 
 def read_times(path: Path) -> dict[int, dict[str, float]]:
     """The seconds per phase, by round. A killed run may have left an incomplete line or none."""
-    times = {}
-    for line in content(path).splitlines():
-        with contextlib.suppress(ValueError):
-            read = json.loads(line)
-            if isinstance(read, dict) and "round" in read and all(isinstance(v, int | float) for v in read.values()):
-                times[read.pop("round")] = read
-    return times
+    return dict(filter(None, map(parse_times, content(path).splitlines())))
+
+
+def parse_times(line: bytes) -> tuple[int, dict[str, float]] | None:
+    """The round and the seconds per phase of one line; None if it is damaged."""
+    try:
+        seconds = json.loads(line)
+        t = seconds.pop("round")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    numbers = all(type(value) in (int, float) and 0 <= value <= MOST_SECONDS for value in seconds.values())
+    return (t, seconds) if type(t) is int and 0 < t <= sys.maxsize and numbers else None
 
 
 @contextmanager

@@ -1,11 +1,13 @@
 """The summary of a run."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
+from filfl.runs.files import to_json
 from filfl.runs.metrics import ACCURATE, Primary, own_metrics
 
 LAST = 5
@@ -27,6 +29,23 @@ def summarize(records: Records, stopped: str | None = None) -> dict[str, Any]:
         **{key: sum(record[key] for record in records) for key in ("evaluations", "uplink_bytes", "downlink_bytes")},
         "refused": sum(len(record["refused"]) for record in records),
     }
+
+
+def differences(summary: Record, records: Records) -> list[str]:
+    """Where a stored summary does not agree with the records. Means may differ in the last digit between machines."""
+    return [
+        f"{key} is {to_json(summary.get(key))} in it, but {to_json(value)} by the records"
+        for key, value in summarize(records).items()
+        if not _agree(summary.get(key), value)
+    ]
+
+
+def _agree(stored: Any, value: Any) -> bool:
+    if isinstance(stored, Mapping) and isinstance(value, Mapping):
+        return stored.keys() == value.keys() and all(_agree(stored[key], value[key]) for key in value)
+    if isinstance(stored, float) and isinstance(value, float):
+        return math.isclose(stored, value, rel_tol=1e-9)
+    return type(stored) is type(value) and bool(stored == value)
 
 
 def mean(records: Records, of: Callable[[Record], float | None], last: int = 0) -> float | None:

@@ -33,12 +33,16 @@ from filfl.runs import (
     with_seconds,
 )
 from filfl.runs.progress import ProgressBar
-from filfl.runs.store import CLIENTS, MODEL, TIMES, read_times
+from filfl.runs.seal import MODEL, TIMES
+from filfl.runs.store import read_times, repair_finished
 from filfl.runs.summary import summarize
 from filfl.selection import Selection, Selects
 from filfl.simulation.build import Parts, make_parts, open_server
 from filfl.simulation.result import Result, Trained
 from filfl.system import one_thread
+
+FROM_PYTHON = "from_python"
+"""The key of the functions in summary.json that a run got from Python and that its config does not name."""
 
 
 def simulate(
@@ -80,7 +84,9 @@ def simulate(
     callbacks = [*([ProgressBar()] if progress else []), *callbacks]
     with one_thread():
         parts = make_parts(config, loss, metrics, say, augment)
-        return _run(parts, Path(out) if out is not None else None, resume, callbacks, say)
+        given = {"loss": loss, "metrics": metrics, "augment": augment}
+        from_python = [name for name, function in given.items() if function]
+        return _run(parts, Path(out) if out is not None else None, resume, callbacks, say, from_python)
 
 
 def _run(
@@ -89,7 +95,9 @@ def _run(
     resume: bool,
     callbacks: Sequence[Callback | RunCallback],
     say: Callable[[str], None],
+    from_python: Sequence[str],
 ) -> Result:
+    """from_python: the functions that the config does not have, for the summary."""
     config = parts.config
     if directory and resume and (summary := finished(directory, parts.fingerprint())):
         return _already_finished(parts, directory, summary, callbacks, say)
@@ -107,7 +115,7 @@ def _run(
             say(f"stopped after round {len(records)} of {config.rounds}: {stopped}")
         final = Trained(parts.net.module, Inputs.of(parts.data))
         sets, weights = parts.sets(), parts.net.state(state.w)
-        facts = sets | {INPUTS: final.inputs.table()}
+        facts = {**sets, INPUTS: final.inputs.table(), FROM_PYTHON: list(from_python)}
         summary = store.finish(weights, facts, stopped) if store else {**summarize(records, stopped), **sets}
     parts.net.load(state.w)
     return Result(config, records, summary, final, directory, parts.client_table())
@@ -120,7 +128,8 @@ def _store(parts: Parts, directory: Path | None, resume: bool, say: Callable[[st
         yield None
         return
     config, registered = parts.config, parts.client_table()
-    with open_store(directory, config, registered, parts.fingerprint(), parts.net.device, resume, say) as store:
+    identity, device = parts.fingerprint(), parts.net.device
+    with open_store(directory, config, registered, identity, device, resume, say, restart=True) as store:
         yield store
 
 
@@ -134,11 +143,11 @@ def _already_finished(
     """The result of a run that was finished before."""
     parts.net.module.load_state_dict(safetensors.torch.load_file(directory / MODEL))
     table = parts.client_table()
-    table.repair(directory / CLIENTS)
+    summary = repair_finished(directory, parts.config, table, summary, say)
     run = read_run(directory)
     with open_callbacks(callbacks, RunStart(parts.config, directory, with_seconds(run.records, run.times), say)):
         pass  # a tracker may have missed some of its rounds
-    summary = {**summarize(run.records), **summary}
+    summary = {**summary, **summarize(run.records, run.stopped)}
     final = Trained(parts.net.module, Inputs.of(parts.data))
     return Result(parts.config, run.records, summary, final, directory, table, already_finished=True)
 

@@ -15,9 +15,8 @@ from filfl.config.schema import objects_of
 from filfl.data.inputs import INPUTS, Inputs
 from filfl.errors import ConfigError, PluginError, RunError
 from filfl.models import Model
-from filfl.runs.files import sha256
-from filfl.runs.reader import Run, is_run, read_finished_run
-from filfl.runs.store import CONFIG, MODEL, RECORDS, SUMMARY
+from filfl.runs.reader import Run, read_finished_run, require_run
+from filfl.runs.seal import MODEL, SUMMARY, unchanged
 from filfl.runs.summary import summarize
 from filfl.simulation.build import network
 from filfl.simulation.result import Result, Trained
@@ -29,10 +28,7 @@ def load(directory: str | Path, model: Callable[[], nn.Module] | Model | None = 
     model: the function that makes your own network, if the run had one from Python: it is not stored, only its weights.
     """
     directory = Path(directory).expanduser()
-    if not is_run(directory):
-        runs = sorted([*directory.glob(f"*/{CONFIG}"), *directory.glob(f"*/*/{CONFIG}")])
-        hint = f"; did you mean {runs[0].parent}?" if runs else "; give the directory that was `out` of the run"
-        raise RunError(f"{directory} is not a run directory: it has no {CONFIG}{hint}")
+    require_run(directory)
     run = read_finished_run(directory)
     try:
         config = Config.from_table(run.table).with_own(model=model)
@@ -44,11 +40,9 @@ def load(directory: str | Path, model: Callable[[], nn.Module] | Model | None = 
 def stored_result(run: Run, config: Config) -> Result:
     """The result of a finished run that was read from its directory. Its model is read when it is first used."""
     assert run.summary is not None and run.clients is not None  # see `read_finished_run`
-    for name, key in ((RECORDS, "records_sha256"), (MODEL, "model_sha256")):
-        path = run.directory / name
-        if not path.is_file() or sha256(path.read_bytes()) != run.summary.get(key):
-            raise RunError(f"{path} is missing or damaged; run again with --resume to repair it")
-    summary = {**summarize(run.records), **run.summary}
+    if not unchanged(run.directory / MODEL, run.summary):
+        raise RunError(f"{run.directory / MODEL} is missing or damaged; run again with --resume to repair it")
+    summary = {**run.summary, **summarize(run.records, run.stopped)}
     final = StoredModel(run.directory, config, summary.get(INPUTS))
     return Result(config, run.records, summary, final, run.directory, run.clients)
 

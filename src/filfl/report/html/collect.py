@@ -95,8 +95,11 @@ def _search(directory: Path, depth: int) -> Iterator[Path]:
     if _is_comparison(directory) or is_run(directory):
         yield directory
     elif depth:
+        inside = []
         with contextlib.suppress(OSError):  # a folder without read permission is skipped
-            for inner in sorted(directory.iterdir()):
+            inside = sorted(directory.iterdir())
+        for inner in inside:
+            with contextlib.suppress(OSError):
                 if inner.is_dir() and not inner.name.startswith("."):
                     yield from _search(inner, depth - 1)
 
@@ -112,7 +115,7 @@ def _comparison(place: Path, read: Read) -> Section:
                 raise ValueError("not one run per seed, or tested against an arm that does not exist")
             arms.append(ArmRuns(name, changes["against"], tuple(runs)))
         return Section(str(plan["title"]), place, seeds, tuple(arms), _target(place))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except Exception:  # of any parser, for any content
         problem = f"{PLAN} is damaged: showing the runs that were found, tested against the one without a filter"
         inside = [run for inner in sorted(place.iterdir()) if inner.is_dir() for run in _search(inner, DEPTH)]
         found, seeds = _grouped([read(run) for run in inside if not _is_comparison(run)])
@@ -124,7 +127,7 @@ def _target(comparison: Path) -> float | None:
     try:
         target = json.loads((comparison / "summary.json").read_bytes())["target"]
         return float(target) if math.isfinite(target) else None
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None
 
 

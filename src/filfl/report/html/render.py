@@ -2,16 +2,21 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import jinja2
+import numpy as np
 from markupsafe import Markup
 
 import filfl
 from filfl.config.config import dotted_keys
 from filfl.config.schema import show
+from filfl.errors import encodable, one_line
 from filfl.report.html.clients import MOST_DECISIONS, client_map, client_values, decisions
 from filfl.report.html.collect import ArmRuns, Section
 from filfl.report.html.headline import filtering_set_warnings, goal_text, headline, measure, problems_of
@@ -46,14 +51,53 @@ def report_data(sections: Sequence[Section], live: bool = False, show: ShowRun =
         "live": live,
         "last": LAST,
         "meaning": MEANING,
-        "sections": [_section(section, MOST_DECISIONS // max(runs, 1), show) for section in sections],
+        "sections": [_shown(section, MOST_DECISIONS // max(runs, 1), show) for section in sections],
     }
+
+
+def _shown(section: Section, most: int, show: ShowRun) -> dict[str, Any]:
+    """A section of the page. A run whose numbers cannot be shown, such as losses whose sum is not finite, is shown
+    without its rounds, so that it does not cost the others."""
+    with np.errstate(all="ignore"):
+        try:
+            return _ready(section, most, show)
+        except Exception:  # of any run, for any content
+            arms = [replace(arm, runs=tuple(map(_presentable, arm.runs))) for arm in section.arms]
+        try:
+            return _ready(replace(section, arms=tuple(arms)), most, show)
+        except Exception as error:  # of several runs together
+            arms = [replace(arm, runs=tuple(map(partial(_empty, error=error), arm.runs))) for arm in section.arms]
+            return _ready(replace(section, arms=tuple(arms)), most, show)
+
+
+def _ready(section: Section, most: int, show: ShowRun) -> dict[str, Any]:
+    made = _section(section, most, show)
+    to_script(made)  # raises where a number is not finite
+    return made
+
+
+def _presentable(run: Run | None) -> Run | None:
+    """The run if it can be shown by itself, or the run without its rounds."""
+    try:
+        alone = ArmRuns("alone", "alone", (run,))
+        _ready(Section("alone", Path(), (0,), (alone,)), MOST_DECISIONS, show_run)
+        return run
+    except Exception as error:
+        return _empty(run, error)
+
+
+def _empty(run: Run | None, error: Exception) -> Run | None:
+    """A run without its rounds, and the reason why they cannot be shown."""
+    if run is None:
+        return None
+    problem = f"its rounds cannot be shown ({type(error).__name__}: {one_line(str(error))})"
+    return Run(run.directory, {}, problems=(*run.problems, problem))
 
 
 def render(data: dict[str, Any]) -> str:
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
     return environment.from_string(_file("page.html")).render(
-        title=data["sections"][0]["title"] if len(data["sections"]) == 1 else "filfl report",
+        title=encodable(data["sections"][0]["title"] if len(data["sections"]) == 1 else "filfl report"),
         style=Markup(_file("page.css")),
         theme=Markup(_file("theme.js")),
         library=Markup(_file("echarts.min.js")),
