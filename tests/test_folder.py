@@ -147,7 +147,7 @@ DAMAGE = {
     "a list": (lambda folder: (folder / "data.json").write_text("[]"), r"data\.json is damaged"),
     "other format": (
         lambda folder: _change_metadata(folder, format=9),
-        "format 9, but this version reads format 1",
+        "format 9, but this version reads format 2",
     ),
     "no entry": (lambda folder: _change_metadata(folder, arrays={}), r"x\.npy or its entry in data\.json is damaged"),
     "no classes": (lambda folder: _change_metadata(folder, classes=None), r"no valid number of classes \(got None\)"),
@@ -166,7 +166,7 @@ def test_damaged_folders_are_refused_with_a_reason(damage: str, blobs: Federated
 def test_invalid_arrays_and_missing_folders_are_refused(blobs: FederatedData, tmp_path: Path) -> None:
     blobs.save(tmp_path / "data")
     (tmp_path / "data" / "x.npy").write_bytes(b"\x00" * (tmp_path / "data" / "x.npy").stat().st_size)
-    with pytest.raises(DataError, match=r"x\.npy or its entry in data\.json is damaged"):
+    with pytest.raises(DataError, match=r"x\.npy was changed after it was saved \(its header\)"):
         FederatedData.open(tmp_path / "data")
     with pytest.raises(DataError, match=r"nowhere was not written by FederatedData.save"):
         FederatedData.open(tmp_path / "nowhere")

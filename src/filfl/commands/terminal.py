@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,11 +16,15 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
+from filfl.commands.interrupt import INTERRUPTED
+
 if TYPE_CHECKING:  # matplotlib is slow to import
     from filfl.report.comparison import Comparison
 
-INTERRUPTED = 130
-"""The exit code of a command that Ctrl-C ended."""
+if sys.stdout is None:  # the shell closed it: filfl ... >&-
+    sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115, it stays open until Python ends
+if isinstance(sys.stdout, TextIOWrapper):
+    sys.stdout.reconfigure(errors="backslashreplace")  # a name that this terminal cannot show is no reason to stop
 
 console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 120)
 
