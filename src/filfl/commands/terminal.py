@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # matplotlib is slow to import
     from filfl.report.comparison import Comparison
 
 if sys.stdout is None:  # the shell closed it: filfl ... >&-
-    sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115, it stays open until Python ends
+    sys.stdout = Path(os.devnull).open("w")
 if isinstance(sys.stdout, TextIOWrapper):
     sys.stdout.reconfigure(errors="backslashreplace")  # a name that this terminal cannot show is no reason to stop
 

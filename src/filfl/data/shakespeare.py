@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from filfl.config.schema import Count, Share
 from filfl.data.base import Dataset
 from filfl.data.federated import FederatedData, client_numbers, floored
-from filfl.data.limits import refuse_compressed_bomb
 from filfl.data.leaf import LeafUser, leaf_files, read_leaf
+from filfl.data.limits import refuse_compressed_bomb
 from filfl.data.sources import Arrays, cached, draw_clients, find_source, not_in_test, user_path, warn_count
 from filfl.errors import DataError
 
