@@ -143,6 +143,10 @@ def _change_metadata(folder: Path, **changes: Any) -> None:
     path.write_text(json.dumps({**changed, "digest": metadata_digest(changed)}))
 
 
+def _replace(path: Path, old: bytes, new: bytes) -> None:
+    path.write_bytes(path.read_bytes().replace(old, new, 1))
+
+
 DAMAGE = {
     "missing": (lambda folder: (folder / "y.npy").unlink(), r"y\.npy cannot be read: No such file"),
     "truncated": (lambda folder: os.truncate(folder / "x.npy", 200), r"x\.npy was changed or truncated \(200 bytes"),
@@ -161,7 +165,7 @@ DAMAGE = {
         r"data\.json was changed after it was saved",
     ),
     "byte order": (
-        lambda folder: (folder / "x.npy").write_bytes((folder / "x.npy").read_bytes().replace(b"'<f4'", b"'>f4'", 1)),
+        lambda folder: _replace(folder / "x.npy", b"'<f4'", b"'>f4'"),
         r"x\.npy was changed after it was saved \(its header\)",
     ),
     "trusted": (lambda folder: _change_metadata(folder, trusted=[99]), "trusted must be numbers of clients"),

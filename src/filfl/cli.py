@@ -308,9 +308,8 @@ def main() -> None:
                 print(f"error: {line}", file=sys.stderr)
             sys.exit(2 if isinstance(error, ConfigError) else 1)
         except MemoryError as error:
-            print(
-                f"error: out of memory: {error or 'use fewer clients, a smaller model or less data'}", file=sys.stderr
-            )
+            reason = str(error) or "use fewer clients, a smaller model or less data"
+            print(f"error: out of memory: {reason}", file=sys.stderr)
             sys.exit(1)
         except Exception:
             if interrupts.first is None:

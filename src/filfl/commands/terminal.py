@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # matplotlib is slow to import
     from filfl.report.comparison import Comparison
 
 if sys.stdout is None:  # the shell closed it: filfl ... >&-
-    sys.stdout = Path(os.devnull).open("w")
+    sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - open until Python ends
 if isinstance(sys.stdout, TextIOWrapper):
     sys.stdout.reconfigure(errors="backslashreplace")  # a name that this terminal cannot show is no reason to stop
 

@@ -217,7 +217,12 @@ def _convert(value: Any, hint: Any) -> Any:
             raise _Misfit from None
         if math.isfinite(number):
             return number
-    if hint is int and isinstance(value, numbers.Integral) and not isinstance(value, bool) and abs(value) <= LARGEST:
+    if (
+        hint is int
+        and isinstance(value, numbers.Integral)
+        and not isinstance(value, bool)
+        and abs(int(value)) <= LARGEST
+    ):
         return int(value)
     if hint in (str, bool) and isinstance(value, hint):
         return value

@@ -1,7 +1,8 @@
 """A folder of arrays that are memory-mapped instead of read.
 
 <name>.npy    one array each
-data.json     the other values, and for every file its size, its modification time, and the hashes of its header and array
+data.json     the other values; for every file its size, its modification time and the hashes of its header and its
+              array; and a hash of all of this
 
 A folder is written under a temporary name and then renamed, so an incomplete one is never visible.
 """

@@ -38,7 +38,7 @@ def read_leaf(files: list[Path]) -> Iterator[LeafUser]:
     """The users of LEAF's files, in order. Only one file is in memory at a time."""
     for file in files:
         content = _content(file)
-        users, data, counts = (content.get(key) for key in ("users", "user_data", "num_samples"))
+        users, data, counts = [content.get(key, []) for key in ("users", "user_data", "num_samples")]
         named = isinstance(users, list) and all(isinstance(name, str) for name in users)
         if not named or not isinstance(data, dict) or not all(isinstance(user, dict) for user in data.values()):
             raise DataError(f"{file} is not a LEAF file: users must be a list of names, and user_data a table of users")
@@ -48,7 +48,7 @@ def read_leaf(files: list[Path]) -> Iterator[LeafUser]:
         for name, x, y in pairs:
             if not isinstance(x, list) or not isinstance(y, list) or len(x) != len(y):
                 raise DataError(f"{file}: x and y of user {name} must be lists of the same length")
-        if counts is not None and counts != [len(y) for _, _, y in pairs]:
+        if "num_samples" in content and counts != [len(y) for _, _, y in pairs]:
             raise DataError(f"{file}: num_samples does not match user_data; the file may be truncated, create it again")
         for name, x, y in pairs:
             yield LeafUser(file, file.parent.name, name, x, y)

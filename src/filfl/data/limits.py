@@ -8,7 +8,7 @@ import os
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from filfl.errors import DataError
 
@@ -49,10 +49,10 @@ def _only_member(path: Path) -> IO[bytes]:
         return archive.open(archive.namelist()[0])
 
 
-OPENERS: dict[str, Callable[[Path], IO[bytes]]] = {
-    ".gz": lambda path: gzip.open(path),
-    ".bz2": lambda path: bz2.open(path),
-    ".xz": lambda path: lzma.open(path),
+OPENERS: dict[str, Callable[[Path], Any]] = {
+    ".gz": gzip.GzipFile,
+    ".bz2": bz2.BZ2File,
+    ".xz": lzma.LZMAFile,
     ".zip": _only_member,
 }
 """How compressed files are opened, by their ending."""
