@@ -12,7 +12,15 @@ import typer
 
 import filfl
 from filfl.commands.interrupt import INTERRUPTED, ending_once
-from filfl.commands.terminal import console, default_directory, missing_words, resumable, say, show_comparison
+from filfl.commands.terminal import (
+    console,
+    default_directory,
+    missing_words,
+    printable,
+    resumable,
+    say,
+    show_comparison,
+)
 from filfl.errors import ConfigError, FilflError, RunError
 
 app = typer.Typer(
@@ -305,7 +313,7 @@ def main() -> None:
             app()
         except (FilflError, OSError) as error:
             for line in str(error).splitlines():
-                print(f"error: {line}", file=sys.stderr)
+                print(f"error: {printable(line)}", file=sys.stderr)
             sys.exit(2 if isinstance(error, ConfigError) else 1)
         except MemoryError as error:
             reason = str(error) or "use fewer clients, a smaller model or less data"

@@ -29,9 +29,14 @@ if isinstance(sys.stdout, TextIOWrapper):
 console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 120)
 
 
+def printable(text: str) -> str:
+    """A text from outside without characters that a terminal obeys, such as an escape sequence in a client's name."""
+    return "".join(each if each.isprintable() or each == "\n" else ascii(each)[1:-1] for each in text)
+
+
 def say(text: str, style: str | None = None) -> None:
     """Print a line as it is: brackets are not markup, and long paths are not wrapped."""
-    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+    console.print(printable(text), style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def print_table(table: Table) -> None:
