@@ -51,15 +51,7 @@ class _Ended(Part):
         try:
             for _ in range(rng.randint(1, 2)):
                 process = self._start("run", "--resume")
-                # A run of a second after imports of several: most ends are aimed at what happens after the first record.
-                records = self.folder / "run" / "rounds.jsonl"
-                size = records.stat().st_size if records.exists() else 0
-                deadline = time.monotonic() + 60
-                while rng.random() < 0.9999 and process.poll() is None and time.monotonic() < deadline:
-                    if records.exists() and records.stat().st_size > size:
-                        break
-                    time.sleep(0.005)
-                time.sleep(rng.random() * 0.5)
+                self._wait_for_a_round(process, rng)
                 self.end(process, rng)
                 code, shown = self._wait(process)
                 if "Traceback" in shown or "Exception ignored" in shown:
@@ -72,6 +64,21 @@ class _Ended(Part):
                     raise Wrong(f"{name} has other bytes after --resume")
         finally:
             shutil.rmtree(self.folder / "run", ignore_errors=True)
+
+    def _wait_for_a_round(self, process: subprocess.Popen[str], rng: random.Random) -> None:
+        """Wait for the next record and a moment longer: most of the time before it goes into imports. Sometimes do not
+        wait for it."""
+        if rng.random() < 0.1:
+            time.sleep(1 + 5 * rng.random())
+            return
+        records = self.folder / "run" / "rounds.jsonl"
+        size = records.stat().st_size if records.exists() else 0
+        deadline = time.monotonic() + 60
+        while process.poll() is None and time.monotonic() < deadline:
+            if records.exists() and records.stat().st_size > size:
+                break
+            time.sleep(0.005)
+        time.sleep(rng.random() * 0.5)
 
     def end(self, process: subprocess.Popen[str], rng: random.Random) -> None:
         raise NotImplementedError
