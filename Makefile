@@ -4,7 +4,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-more test-federation lint bench study results reference wheel clean
+.PHONY: help demo test test-more test-federation fuzz soak lint bench study results reference wheel clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,6 +20,12 @@ test-more: $(READY)  ## Run the property tests with more, new random examples
 
 test-federation: $(READY)  ## Run the tests that start real Flower processes
 	$(BIN)/pytest -m federation -n 2 --dist loadfile
+
+fuzz: $(READY)  ## Fuzz everything for two minutes (ARGS="data --seed 7 --seconds 600")
+	$(BIN)/python -m tests.fuzz $(ARGS)
+
+soak: $(READY)  ## Run 2,000 rounds on every executor; memory, files and descriptors must be flat
+	$(BIN)/python benchmarks/soak.py $(ARGS)
 
 lint: $(READY)  ## Check style (ruff) and types (mypy)
 	$(BIN)/ruff check .

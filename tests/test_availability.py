@@ -55,6 +55,13 @@ def test_diurnal_without_amplitude_has_a_constant_probability() -> None:
     assert there.mean(axis=0) == pytest.approx(0.3, abs=0.12)
 
 
+def test_lognormal_does_not_overflow() -> None:
+    for sigma in (300.0, 1e4, 1e308):
+        for seed in range(5):
+            available = Lognormal(sigma=sigma)(1, 20, seed)
+            assert 1 <= len(available) <= 3, "the most reliable client is always there, hardly any other"
+
+
 def test_lognormal_reliability() -> None:
     assert share_of_rounds(Lognormal(sigma=0.0), rounds=5).all()
     p = share_of_rounds(Lognormal(sigma=0.7)).mean(axis=0)

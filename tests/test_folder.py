@@ -17,6 +17,7 @@ from torch import nn
 import filfl
 from filfl import FederatedData
 from filfl.data.digits import Digits
+from filfl.data.folder import metadata_digest
 from filfl.errors import DataError
 from filfl.simulation.executors.serial import samples_on
 from filfl.weights import FlatModel
@@ -135,8 +136,15 @@ def test_a_copy_of_the_folder_is_accepted_and_a_change_is_detected(blobs: Federa
 
 
 def _change_metadata(folder: Path, **changes: Any) -> None:
+    """Change data.json, and its hash as well."""
     path = folder / "data.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    changed = {**json.loads(path.read_text()), **changes}
+    del changed["digest"]
+    path.write_text(json.dumps({**changed, "digest": metadata_digest(changed)}))
+
+
+def _replace(path: Path, old: bytes, new: bytes) -> None:
+    path.write_bytes(path.read_bytes().replace(old, new, 1))
 
 
 DAMAGE = {
@@ -147,9 +155,26 @@ DAMAGE = {
     "a list": (lambda folder: (folder / "data.json").write_text("[]"), r"data\.json is damaged"),
     "other format": (
         lambda folder: _change_metadata(folder, format=9),
-        "format 9, but this version reads format 1",
+        "format 9, but this version reads format 2",
     ),
     "no entry": (lambda folder: _change_metadata(folder, arrays={}), r"x\.npy or its entry in data\.json is damaged"),
+    "other text": (
+        lambda folder: (folder / "data.json").write_text(
+            (folder / "data.json").read_text().replace("client", "server")
+        ),
+        r"data\.json was changed after it was saved",
+    ),
+    "byte order": (
+        lambda folder: _replace(folder / "x.npy", b"'<f4'", b"'>f4'"),
+        r"x\.npy was changed after it was saved \(its header\)",
+    ),
+    "trusted": (lambda folder: _change_metadata(folder, trusted=[99]), "trusted must be numbers of clients"),
+    "trusted number": (lambda folder: _change_metadata(folder, trusted=3), "the metadata of .* is damaged"),
+    "origin": (
+        lambda folder: _change_metadata(folder, test_from=[]),
+        "filter_from and test_from must be one of server",
+    ),
+    "encoding": (lambda folder: _change_metadata(folder, encoding={"columns": 3}), "the metadata of .* is damaged"),
     "no classes": (lambda folder: _change_metadata(folder, classes=None), r"no valid number of classes \(got None\)"),
 }
 
@@ -166,7 +191,7 @@ def test_damaged_folders_are_refused_with_a_reason(damage: str, blobs: Federated
 def test_invalid_arrays_and_missing_folders_are_refused(blobs: FederatedData, tmp_path: Path) -> None:
     blobs.save(tmp_path / "data")
     (tmp_path / "data" / "x.npy").write_bytes(b"\x00" * (tmp_path / "data" / "x.npy").stat().st_size)
-    with pytest.raises(DataError, match=r"x\.npy or its entry in data\.json is damaged"):
+    with pytest.raises(DataError, match=r"x\.npy was changed after it was saved \(its header\)"):
         FederatedData.open(tmp_path / "data")
     with pytest.raises(DataError, match=r"nowhere was not written by FederatedData.save"):
         FederatedData.open(tmp_path / "nowhere")

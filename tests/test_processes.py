@@ -25,6 +25,7 @@ from filfl.algorithms.fedprox import FedProx
 from filfl.config.sections import Training
 from filfl.core.clients import Failure, Update
 from filfl.core.queries import GradientQuery, LossQuery
+from filfl.errors import RunError
 from filfl.evaluation import Loss, cross_entropy
 from filfl.simulation.build import network
 from filfl.simulation.executors.pool import CannotRun
@@ -248,6 +249,31 @@ def test_a_worker_that_dies_is_replaced(numbers: filfl.FederatedData, tmp_path: 
     del clients, got, gradients
     gc.collect()
     assert shared_memory() == memory
+
+
+class DiesWhenReplaced(nn.Linear):
+    """Kills the worker that trains it, and its replacement while that starts."""
+
+    def __init__(self, started: Path, parent: int) -> None:
+        super().__init__(4, 3)
+        self.started, self.parent = started, parent
+        if os.getpid() != parent:
+            if started.exists():
+                os._exit(7)
+            started.touch()
+
+    def forward(self, x: Tensor) -> Tensor:
+        if os.getpid() != self.parent and self.training:
+            os._exit(8)
+        return super().forward(x)
+
+
+def test_a_replacement_that_dies_while_it_starts_ends_the_run_with_the_way_to_resume(
+    blobs: filfl.FederatedData, tmp_path: Path
+) -> None:
+    make = partial(DiesWhenReplaced, tmp_path / "started", os.getpid())
+    with opened(blobs, make, 1) as clients, pytest.raises(RunError, match=r"exit code 7.* run again with --resume"):
+        clients.train(1, range(3), made(make)().weights())
 
 
 def test_a_run_equals_the_serial_run_and_resumes_with_more_workers(small: dict[str, Any], tmp_path: Path) -> None:

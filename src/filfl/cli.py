@@ -11,7 +11,16 @@ from typing import Annotated
 import typer
 
 import filfl
-from filfl.commands.terminal import console, default_directory, missing_words, resumable, say, show_comparison
+from filfl.commands.interrupt import INTERRUPTED, ending_once
+from filfl.commands.terminal import (
+    console,
+    default_directory,
+    missing_words,
+    printable,
+    resumable,
+    say,
+    show_comparison,
+)
 from filfl.errors import ConfigError, FilflError, RunError
 
 app = typer.Typer(
@@ -317,12 +326,21 @@ def list_(
 def main() -> None:
     """The entry point. A user's mistake ends in an error message, not in a traceback."""
     sys.path.append(str(Path.cwd()))  # for plug-ins by import path; at the end, so that no file here hides a package
-    try:
-        app()
-    except (FilflError, OSError) as error:
-        for line in str(error).splitlines():
-            print(f"error: {line}", file=sys.stderr)
-        sys.exit(2 if isinstance(error, ConfigError) else 1)
+    with ending_once() as interrupts:
+        try:
+            app()
+        except (FilflError, OSError) as error:
+            for line in str(error).splitlines():
+                print(f"error: {printable(line)}", file=sys.stderr)
+            sys.exit(2 if isinstance(error, ConfigError) else 1)
+        except MemoryError as error:
+            reason = str(error) or "use fewer clients, a smaller model or less data"
+            print(f"error: out of memory: {reason}", file=sys.stderr)
+            sys.exit(1)
+        except Exception:
+            if interrupts.first is None:
+                raise
+            sys.exit(INTERRUPTED)  # an import that is interrupted can raise any exception
 
 
 if __name__ == "__main__":

@@ -11,10 +11,17 @@ class ConfigError(FilflError):
     """A config that cannot run. `problems` has one message per mistake, each with the key."""
 
     def __init__(self, problems: str | Iterable[str]) -> None:
-        self.problems = [problems] if isinstance(problems, str) else list(problems)
+        self.problems = [_cut(problem) for problem in ([problems] if isinstance(problems, str) else problems)]
         super().__init__("\n".join(self.problems))
 
 
+def _cut(problem: str) -> str:
+    """A message without the middle of a value of thousands of characters."""
+    return problem if len(problem) <= MOST else f"{problem[: MOST - 200]} ... {problem[-195:]}"
+
+
+MOST = 2000
+"""The number of characters of a message."""
 LONGEST = 200
 """The number of characters that a record keeps of a text from outside."""
 

@@ -21,5 +21,9 @@ class Lognormal(Availability):
     available, most hardly ever."""
 
     def __call__(self, t: int, num_clients: int, seed: int) -> Ids:
-        c = np.exp(self.sigma * stream(seed, SETUP, "reliability").standard_normal(num_clients))
+        z = stream(seed, SETUP, "reliability").standard_normal(num_clients)
+        with np.errstate(over="ignore"):
+            c = np.exp(self.sigma * z)
+            if not np.isfinite(c).all():  # the same ratios, without overflow
+                c = np.exp(self.sigma * (z - z.max()))
         return np.flatnonzero(stream(seed, t, "availability").random(num_clients) < c / c.max())

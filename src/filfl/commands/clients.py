@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from filfl.commands.terminal import print_table, say
+from filfl.commands.terminal import print_table, printable, say
 from filfl.errors import RunError
 from filfl.report.formatting import NONE
 from filfl.report.values import MEANING, NOT_MEASURED, detection_sentence
@@ -38,7 +38,7 @@ def show(run: Run, rows: Sequence[ClientRow]) -> None:
         raise RunError(f"{run.directory} has no finished round, so nothing is known about its clients")
     with_fault = any(row.fault for row in rows)
     caption = NOT_MEASURED if all(row.value is None for row in rows) else f"value: {MEANING}"
-    table = Table(title=Text(f"{run.name}: who helps, who hurts"), title_justify="left", caption=caption)
+    table = Table(title=Text(f"{printable(run.name)}: who helps, who hurts"), title_justify="left", caption=caption)
     table.add_column("client")
     for heading in ("value", "± 95 %"):
         table.add_column(heading, justify="right")
@@ -49,11 +49,11 @@ def show(run: Run, rows: Sequence[ClientRow]) -> None:
         table.add_column(heading, justify="right")
     for row in rows:
         table.add_row(
-            Text(row.name),
+            Text(printable(row.name)),
             NONE if row.value is None else f"{row.value:+.4f}",
             NONE if row.stderr is None else f"{Z * row.stderr:.4f}",
             Text(row.verdict, STYLES[row.verdict]),
-            *([row.fault or ""] if with_fault else []),
+            *([Text(printable(row.fault or ""))] if with_fault else []),
             f"{row.kept} of {row.considered}" if row.considered else NONE,
             str(row.selected),
             str(row.refused or ""),

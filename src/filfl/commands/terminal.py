@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,20 +16,27 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
-from filfl.errors import encodable
+from filfl.commands.interrupt import INTERRUPTED
 
 if TYPE_CHECKING:  # matplotlib is slow to import
     from filfl.report.comparison import Comparison
 
-INTERRUPTED = 130
-"""The exit code of a command that Ctrl-C ended."""
+if sys.stdout is None:  # the shell closed it: filfl ... >&-
+    sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - open until Python ends
+if isinstance(sys.stdout, TextIOWrapper):
+    sys.stdout.reconfigure(errors="backslashreplace")  # a name that this terminal cannot show is no reason to stop
 
 console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 120)
 
 
+def printable(text: str) -> str:
+    """A text from outside without characters that a terminal obeys, such as an escape sequence in a client's name."""
+    return "".join(each if each.isprintable() or each == "\n" else ascii(each)[1:-1] for each in text)
+
+
 def say(text: str, style: str | None = None) -> None:
     """Print a line as it is: brackets are not markup, and long paths are not wrapped."""
-    console.print(encodable(text), style=style, markup=False, highlight=False, soft_wrap=True)
+    console.print(printable(text), style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def print_table(table: Table) -> None:

@@ -93,6 +93,8 @@ class Experiment:
         for name, given in table.get("scale", {}).items():
             if not isinstance(given, Mapping):
                 raise ConfigError(f"scale.{name} is a section; write [scale.{name}] and below it rounds = 500")
+            if not isinstance(given.get("arms", {}), Mapping):
+                raise ConfigError(f"scale.{name}.arms is a section; write [scale.{name}.arms.NAME]")
         base = {key: value for key, value in table.items() if key not in (*SECTIONS, "from")}
         scales = {name: _dotted_but_arms(given) for name, given in table.get("scale", {}).items()}
         if "from" in table:
@@ -182,9 +184,14 @@ def _crossed(factors: Mapping[str, Any]) -> Iterator[Arm]:
     Each is tested against the combination that has the first level of the first factor and is otherwise equal.
     """
     for name, levels in factors.items():
-        if not isinstance(levels, Mapping) or not all(isinstance(changes, Mapping) for changes in levels.values()):
+        if (
+            not isinstance(levels, Mapping)
+            or not levels
+            or not all(isinstance(changes, Mapping) for changes in levels.values())
+        ):
             raise ConfigError(
-                f'factors.{name} is a section; write [factors.{name}] and below it dgf = {{ "filter.name" = "dgf" }}'
+                f"factors.{name} is a section with one or more levels; write [factors.{name}] and below it "
+                'dgf = { "filter.name" = "dgf" }'
             )
     if not factors:
         return

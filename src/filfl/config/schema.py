@@ -15,13 +15,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from filfl.errors import ConfigError
+from filfl.errors import ConfigError, one_line
 
 if TYPE_CHECKING:
     from filfl.config.config import Config
     from filfl.data import FederatedData
 
 T = TypeVar("T")
+
+LARGEST = 2**63 - 1
+"""The largest whole number of an option: those of numpy and torch have 64 bits."""
 
 
 class Section:
@@ -145,7 +148,7 @@ def _converted(cls: type[Any], given: Mapping[str, Any], where: str) -> tuple[di
         try:
             values[name] = _convert(value, hints[name])
         except _Misfit:
-            problems.append(f"{dotted(where, name)} must be {allowed(hints[name])} (got {show(value)})")
+            problems.append(f"{dotted(where, name)} must be {allowed(hints[name])} (got {one_line(show(value))})")
     return values, problems
 
 
@@ -181,10 +184,12 @@ def show(value: object) -> str:
     """A value as it is written in TOML."""
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, int) and abs(value) > 10**18:
+    if isinstance(value, int) and abs(value) > LARGEST:
         return "a huge number"
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key} = {show(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(show, value)) + "]"
     return f'"{value}"' if isinstance(value, str) else str(value)
 
 
@@ -214,7 +219,12 @@ def _convert(value: Any, hint: Any) -> Any:
             raise _Misfit from None
         if math.isfinite(number):
             return number
-    if hint is int and isinstance(value, numbers.Integral) and not isinstance(value, bool):
+    if (
+        hint is int
+        and isinstance(value, numbers.Integral)
+        and not isinstance(value, bool)
+        and abs(int(value)) <= LARGEST
+    ):
         return int(value)
     if hint in (str, bool) and isinstance(value, hint):
         return value

@@ -1,5 +1,6 @@
 """The sections of a config with general options: their types, defaults and ranges."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -258,7 +259,10 @@ class Training(Section):
         """eta_t, the step size of round t."""
         lr = default_lr(self.optimizer) if self.lr is None else self.lr
         if self.schedule == "step":
-            return lr * float((self.factor or 1.0) ** (t // (self.every or 1)))
+            try:
+                return lr * float((self.factor or 1.0) ** (t // (self.every or 1)))
+            except OverflowError:
+                return math.inf
         return (self.beta or 1.0) / t if self.schedule == "inverse" else lr
 
     @property
@@ -290,6 +294,11 @@ class Training(Section):
             missing = [f"training.{option}" for option in needed if getattr(self, option) is None]
             if self.schedule == schedule and missing:
                 problems.append(f'training.schedule = "{schedule}" needs {" and ".join(missing)}')
+        if self.optimizer in OPTIMIZERS and not math.isfinite(self.lr_at(config.rounds)):
+            problems.append(
+                f"training.factor = {self.factor} makes the step size too large for a number within {config.rounds} "
+                "rounds; choose a smaller factor or a larger training.every"
+            )
         with collecting(problems):
             self.augmentation()
         return problems + self._problems_of_optimizer(config)
@@ -366,6 +375,6 @@ class Execution(Section):
     result does not depend on it."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:1, ... auto is CUDA if there is a GPU."""
-    memory: Positive | None = None
+    memory: Annotated[float, Range(above=0, at_most=1e9)] | None = None
     """How many GB the trained weights of one round may take in memory; the rest is kept in a temporary file (in
     TMPDIR). Unset means no limit. On the CPU only."""

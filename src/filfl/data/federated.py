@@ -5,7 +5,7 @@ import numbers
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,6 +27,7 @@ from filfl.data.samples import (
     numbered,
     samples_like,
 )
+from filfl.data.sources import user_path
 from filfl.data.split import split_samples
 from filfl.data.texts import Tokenizer, tokenize
 from filfl.data.torch_dataset import clients_of, is_dataset, read_samples
@@ -38,6 +39,16 @@ Origin = Literal["server", "trusted", "clients"]
 """Whose samples a set has: the server's own, those of trusted clients, or those of all clients."""
 METADATA = ("classes", "filter_from", "test_from", "trusted", "class_names", "encoding")
 """The fields that are not arrays."""
+KINDS = {
+    "offsets": "i",
+    "train_ends": "i",
+    "test_clients": "i",
+    "names": "iuU",
+    "noisy": "b",
+    "scale": "f",
+    "shift": "f",
+}
+"""The kinds of numpy's types that a stored array may have; others hold numbers."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +149,7 @@ class FederatedData:
         """Write this data to a new folder, from which `open` maps it."""
         metadata = {name: getattr(self, name) for name in METADATA}
         metadata["encoding"] = asdict(self.encoding) if self.encoding else None
-        save_arrays(Path(directory).expanduser(), self._arrays(), metadata)
+        save_arrays(user_path(directory), self._arrays(), metadata)
 
     @classmethod
     def open(cls, directory: str | Path) -> "FederatedData":
@@ -147,22 +158,25 @@ class FederatedData:
         A file is refused if its size differs from the saved one, or if its modification time and its hash do. If the
         modification time is the saved one, the saved hash is used, so that nothing is read for the fingerprint.
         """
-        directory = Path(directory).expanduser()
+        directory = user_path(directory)
         arrays, metadata = open_arrays(directory, [f.name for f in fields(cls) if f.name not in METADATA])
-        if not isinstance(classes := metadata.get("classes"), int):
-            raise DataError(f"{directory} has no valid number of classes (got {classes!r}); save the data again")
+        if type(classes := metadata.get("classes")) is not int or classes < 0:
+            raise DataError(f"{directory} has no valid number of classes (got {classes!r:.40}); save the data again")
         arrays["x"].advise_random_access()
         arrays["y"].advise_random_access()
-        names, encoding = metadata.get("class_names"), metadata.get("encoding")
-        data = cls(
-            **arrays,
-            classes=classes,
-            filter_from=metadata.get("filter_from", "server"),
-            test_from=metadata.get("test_from", "server"),
-            trusted=tuple(metadata.get("trusted", ())),
-            class_names=tuple(map(str, names)) if isinstance(names, list) else (),
-            encoding=Encoding.read(encoding) if encoding else None,
-        )
+        try:
+            encoding = metadata["encoding"]
+            data = cls(
+                **arrays,
+                classes=classes,
+                filter_from=metadata["filter_from"],
+                test_from=metadata["test_from"],
+                trusted=tuple(metadata["trusted"]),
+                class_names=tuple(metadata["class_names"]),
+                encoding=Encoding.read(encoding) if encoding else None,
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise DataError(f"the metadata of {directory} is damaged ({error}); save the data again") from None
         if problem := data._inconsistency():
             raise DataError(f"{directory} has inconsistent arrays: {problem}; save the data again")
         return data
@@ -171,7 +185,15 @@ class FederatedData:
         return {f.name: np.asanyarray(getattr(self, f.name)) for f in fields(self) if f.name not in METADATA}
 
     def _inconsistency(self) -> str | None:
-        """The first inconsistency of the lengths, or None."""
+        """The first inconsistency of the types, the lengths or the metadata, or None."""
+        for name, array in self._arrays().items():
+            if array.dtype.kind not in KINDS.get(name, "bifu") or not array.dtype.isnative:
+                return f"{name} has the type {array.dtype.str}"
+        for part in ("filter", "test"):
+            for own, other in (("x", f"{part}_x"), ("y", f"{part}_y")):
+                ours, theirs = getattr(self, own), getattr(self, other)
+                if ours.dtype != theirs.dtype or ours.shape[1:] != theirs.shape[1:]:
+                    return f"{other} is not like {own}"
         lengths = {name: array.shape[0] if array.ndim else "no" for name, array in self._arrays().items()}
         clients = ("train_ends", "names", "noisy")
         for group in (clients, ("x", "y"), ("filter_x", "filter_y"), ("test_x", "test_y", "test_clients")):
@@ -182,6 +204,13 @@ class FederatedData:
         covers_all = self.offsets[0] == 0 and self.offsets[-1] == len(self.x)
         if not covers_all or (self.offsets[:-1] > self.train_ends).any() or (self.train_ends > self.offsets[1:]).any():
             return f"offsets and train_ends do not split the {len(self.x)} samples into clients"
+        origins = get_args(Origin)
+        if self.filter_from not in origins or self.test_from not in origins:
+            return f"filter_from and test_from must be one of {', '.join(origins)}"
+        if not all(type(k) is int and 0 <= k < self.num_clients for k in self.trusted):
+            return "trusted must be numbers of clients"
+        if not all(isinstance(name, str) for name in self.class_names):
+            return "class_names must be texts"
         return None
 
     @classmethod
@@ -384,10 +413,10 @@ class FederatedData:
         options: those of `from_arrays`. `test` and `filtering` can also be folders `path/class/file.png`, whose images
             are resized to those of the clients.
         """
-        x, y, owners = ImageFolder(Path(path).expanduser(), client_table, size).read()
+        x, y, owners = ImageFolder(user_path(path), client_table, size).read()
         for key in ("test", "filtering"):
             if isinstance(given := options.get(key), str | Path):
-                options[key] = read_classes(Path(given).expanduser(), x.shape[1:])
+                options[key] = read_classes(user_path(given), x.shape[1:])
         return cls.from_arrays(x, y, owners, **options)
 
     @classmethod

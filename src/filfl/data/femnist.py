@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from filfl.config.schema import Count, Share
 from filfl.data.base import ByClient
 from filfl.data.federated import FederatedData
+from filfl.data.labels import is_missing, plain
 from filfl.data.leaf import leaf_files, read_leaf
 from filfl.data.sources import Arrays, cached, draw_clients, find_source, not_in_test, read_npz, warn_count
 from filfl.errors import DataError
@@ -95,15 +96,24 @@ class Femnist(ByClient):
         if set(np.unique(raw["split"]).tolist()) != {0, 1}:
             raise DataError(f"{source}: split must be 0 (train) or 1 (test), and both must occur")
         if "writer_names" in raw:
-            names = raw["writer_names"].astype(np.str_)
+            names = _names(raw["writer_names"], f"{source}: writer_names")
+            if names.ndim != 1 or len(np.unique(names)) < len(names):
+                raise DataError(f"{source}: writer_names must be a list of different names")
             writers = _indices(raw["writers"], f"{source}: writers", len(names), ", indices into writer_names")
         else:
             found, writers = np.unique(raw["writers"], return_inverse=True)
-            names = found.astype(np.str_)
+            names = _names(found, f"{source}: writers")
         if images.dtype != np.uint8:
             images = _compact(images.reshape(len(images), -1).astype(np.float64))
         pixels = np.moveaxis(images.reshape(len(images), height, width, channels), -1, 1)
         return np.ascontiguousarray(pixels), labels, writers, raw["split"] == 1, names
+
+
+def _names(values: NDArray[Any], what: str) -> NDArray[np.str_]:
+    """Check that the values are names or numbers, and convert them to texts."""
+    if values.dtype.kind not in "biufSU" or is_missing(values).any():
+        raise DataError(f"{what} must be names or numbers (got {values.dtype})")
+    return plain(what, values).astype(np.str_)
 
 
 def _indices(values: NDArray[np.generic], what: str, below: int, meaning: str) -> NDArray[np.int64]:
@@ -129,7 +139,7 @@ def _from_leaf(files: list[Path]) -> Arrays:
             continue
         try:
             pixels, labels = np.array(user.x, dtype=np.float64), np.array(user.y, dtype=np.float64)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, OverflowError):
             raise DataError(f"{where}: x must be rows of numbers, all of one length, and y must be numbers") from None
         are_rows = pixels.ndim == 2 and pixels.shape[1] and np.isfinite(pixels).all()
         if not are_rows or labels.ndim != 1 or (labels % 1).any():

@@ -1,7 +1,6 @@
 """A filtering set of the server's own, read from `filter.path`."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
@@ -10,14 +9,14 @@ from filfl.data.images import read_classes
 from filfl.data.labels import number_labels
 from filfl.data.samples import Pair, samples_like
 from filfl.data.shakespeare import WINDOW, read_text
-from filfl.data.sources import read_npz
+from filfl.data.sources import read_npz, user_path
 from filfl.errors import DataError
 
 
 def with_filter_file(data: FederatedData, path: str) -> FederatedData:
     """Use the filtering set of a file: an .npz with x and y like the clients'; a table if their data is a table, a
     folder class/file.png if it is images with named classes, any text if it is Shakespeare's."""
-    source = Path(path).expanduser()
+    source = user_path(path)
     if source.is_dir() and data.x.dtype == np.uint8 and len(data.sample_shape) == 3 and data.class_names:
         images, labels = read_classes(source, data.sample_shape)
         samples: Pair = (images, number_labels("filter.path: classes", labels, data.class_names))

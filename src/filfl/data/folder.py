@@ -1,7 +1,8 @@
 """A folder of arrays that are memory-mapped instead of read.
 
 <name>.npy    one array each
-data.json     the other values, and for every file its size, its modification time and the hash of its array
+data.json     the other values; for every file its size, its modification time and the hashes of its header and its
+              array; and a hash of all of this
 
 A folder is written under a temporary name and then renamed, so an incomplete one is never visible.
 """
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 
 from filfl.errors import DataError
 
-FORMAT = 1
+FORMAT = 2
 METADATA = "data.json"
 
 
@@ -56,8 +57,9 @@ def save_arrays(directory: Path, arrays: Mapping[str, NDArray[Any]], values: Map
     try:
         temporary.mkdir(parents=True)
         files = {name: _write(temporary / f"{name}.npy", array) for name, array in arrays.items()}
-        metadata = json.dumps({"format": FORMAT, **values, "arrays": files}, indent=2)
-        (temporary / METADATA).write_text(metadata + "\n", encoding="utf-8")
+        metadata = {"format": FORMAT, **values, "arrays": files}
+        content = json.dumps({**metadata, "digest": metadata_digest(metadata)}, indent=2)
+        (temporary / METADATA).write_text(content + "\n", encoding="utf-8")
         with contextlib.suppress(FileNotFoundError):
             directory.rmdir()  # it is empty
         temporary.rename(directory)
@@ -72,14 +74,21 @@ def open_arrays(directory: Path, names: Iterable[str]) -> tuple[dict[str, Mapped
     path = directory / METADATA
     try:
         metadata = json.loads(path.read_bytes())
-        found, files = metadata["format"], metadata["arrays"]
+        found, files, digest = metadata["format"], metadata["arrays"], metadata.pop("digest", None)
     except OSError as error:
         raise DataError(f"{directory} was not written by FederatedData.save: {path.name}: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise DataError(f"{path} is damaged; save the data again") from None
     if found != FORMAT:
         raise DataError(f"{path} has format {found}, but this version reads format {FORMAT}; save the data again")
+    if digest != metadata_digest(metadata):
+        raise DataError(f"{path} was changed after it was saved; save the data again")
     return {name: _open(directory / f"{name}.npy", files) for name in names}, metadata
+
+
+def metadata_digest(metadata: Mapping[str, Any]) -> str:
+    """A hash of the content of data.json, apart from this hash itself."""
+    return hashlib.blake2b(json.dumps(metadata, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
 def _write(path: Path, array: NDArray[Any]) -> dict[str, Any]:
@@ -88,17 +97,28 @@ def _write(path: Path, array: NDArray[Any]) -> dict[str, Any]:
         file.flush()
         os.fsync(file.fileno())
     status = path.stat()
-    return {"size": status.st_size, "changed": status.st_mtime_ns, "digest": digest_of(array)}
+    header = _header_digest(path, length := status.st_size - array.nbytes)
+    changed, digest = status.st_mtime_ns, digest_of(array)
+    return {"size": status.st_size, "changed": changed, "header": [length, header], "digest": digest}
+
+
+def _header_digest(path: Path, length: int) -> str:
+    """A hash of the first bytes of a file, which say how the others are read: the type, byte order and shape."""
+    with path.open("rb") as file:
+        return hashlib.blake2b(file.read(length), digest_size=16).hexdigest()
 
 
 def _open(path: Path, files: Any) -> Mapped:
     try:
         status, entry = path.stat(), files[path.stem]
         size, changed, digest = entry["size"], entry["changed"], entry["digest"]
+        length, header = entry["header"]
         if status.st_size != size:
             raise DataError(
                 f"{path} was changed or truncated ({status.st_size:,} bytes instead of {size:,}); save the data again"
             )
+        if not 0 <= length <= size or _header_digest(path, length) != header:
+            raise DataError(f"{path} was changed after it was saved (its header); save the data again")
         try:
             # Copy-on-write, so that an in-place layer does not change the file.
             mapped = np.lib.format.open_memmap(path, mode="c").view(Mapped)
@@ -109,9 +129,13 @@ def _open(path: Path, files: Any) -> Mapped:
             mapped = np.lib.format.open_memmap(path, mode="r").view(Mapped)
         if status.st_mtime_ns != changed and digest_of(mapped) != digest:  # copied, or changed
             raise DataError(f"{path} was changed after it was saved; save the data again")
+        if mapped.dtype.hasobject or mapped.dtype.names or mapped.nbytes != size - length:
+            raise DataError(f"{path} must have plain values (got {mapped.dtype}); save the data again")
+    except DataError:
+        raise
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError) as error:
+    except Exception as error:  # a damaged header can raise any exception
         raise DataError(f"{path} or its entry in {METADATA} is damaged ({error}); save the data again") from None
     mapped.flags.writeable = False
     mapped.digest = digest

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from filfl.data.labels import is_missing
-from filfl.data.sources import log
+from filfl.data.limits import OPENERS, refuse_bomb, refuse_compressed_bomb
+from filfl.data.sources import log, user_path
 from filfl.errors import DataError
 
 Columns = dict[str, NDArray[Any]]
@@ -26,7 +27,7 @@ def is_frame(value: object) -> bool:
 def read_columns(table: Any, texts: Sequence[str] = ()) -> Columns:
     """The columns of a table. The columns `texts` of a .csv are not turned into numbers, so that 007 stays 007."""
     if isinstance(table, str | Path):
-        table = _read_file(Path(table).expanduser(), texts)
+        table = _read_file(user_path(table), texts)
     elif hasattr(table, "collect_schema") and hasattr(table, "collect"):
         raise DataError("a lazy frame has no rows yet; give frame.collect()")
     elif not is_frame(table):
@@ -55,18 +56,32 @@ def _read_file(path: Path, texts: Sequence[str]) -> Any:
     suffixes = [suffix.lower() for suffix in path.suffixes]
     try:
         if suffixes[-1:] == [".parquet"]:
+            _refuse_parquet_bomb(path)
             return pandas.read_parquet(path)
-        if ".csv" in suffixes[-2:] or ".tsv" in suffixes[-2:]:  # .csv.gz as well
+        if suffixes[-1:] and suffixes[-1] in (".csv", ".tsv", *OPENERS) and {".csv", ".tsv"} & {*suffixes[-2:]}:
+            refuse_compressed_bomb(path)
             read = partial(pandas.read_csv, path, encoding="utf-8-sig", low_memory=False)
             separator = max(SEPARATORS, key=lambda each: len(read(sep=each, nrows=0).columns))
             return read(sep=separator, dtype=dict.fromkeys(texts, str))
+    except DataError:
+        raise
     except pandas.errors.EmptyDataError:
         raise DataError(f"{path} is empty") from None
     except ImportError:
         raise DataError(f"{path}: reading .parquet needs pyarrow: pip install 'filfl[table]'") from None
-    except (ValueError, OSError) as error:  # those of pandas and pyarrow inherit from ValueError
-        raise DataError(f"{path} cannot be read as {path.suffix}: {str(error).splitlines()[0]}") from None
-    raise DataError(f"{path} must be a .csv or .parquet file")
+    except Exception as error:  # a damaged file can raise any exception
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise DataError(f"{path} cannot be read as {path.suffix}: {reason}") from None
+    raise DataError(f"{path} must be a .csv or .parquet file; a .csv may be compressed ({', '.join(OPENERS)})")
+
+
+def _refuse_parquet_bomb(path: Path) -> None:
+    """Refuse a table whose columns, of at least 8 bytes per value, would fill more memory than the limit."""
+    from pyarrow.parquet import ParquetFile
+
+    with ParquetFile(path) as file:
+        values = file.metadata.num_rows * file.metadata.num_columns
+    refuse_bomb(str(path), 8 * values, path.stat().st_size)
 
 
 def whole_numbers(names: NDArray[Any]) -> NDArray[Any]:

@@ -8,7 +8,6 @@ import logging
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from filfl.data.base import ByClient
 from filfl.data.federated import FederatedData
 from filfl.data.huggingface import INPUTS, TARGETS, Table, class_names, find_column, is_saved, load_from_disk
 from filfl.data.shakespeare import ALPHABET, WINDOW, encode_or_warn
-from filfl.data.sources import draw_clients, not_in_test
+from filfl.data.sources import draw_clients, not_in_test, user_path
 from filfl.data.split import floored
 from filfl.data.torch_dataset import stack_inputs
 from filfl.errors import ConfigError, DataError
@@ -105,7 +104,7 @@ class Hub(ByClient):
             from flwr_datasets import FederatedDataset
         except ImportError:
             raise DataError("data.name = \"hub\" needs flwr-datasets: pip install 'filfl[hub]'") from None
-        folder = Path(self.dataset).expanduser()
+        folder = user_path(self.dataset)
         if is_saved(folder):
             return self._load_saved(load_from_disk(folder), seed)
         try:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from filfl.data.labels import as_names
+from filfl.data.sources import user_path
 from filfl.data.texts import Tokenizer, tokenize
 from filfl.data.torch_dataset import stack_inputs
 from filfl.errors import DataError
@@ -70,7 +71,7 @@ class HuggingFace:
 
     def _tables(self, dataset: Any) -> tuple[Table, Table | None]:
         if isinstance(dataset, str | Path):
-            dataset = load_from_disk(Path(dataset).expanduser())
+            dataset = load_from_disk(user_path(dataset))
         test = None
         if isinstance(dataset, Mapping):
             if self.split not in dataset:

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from filfl.data.frames import read_columns, whole_numbers
 from filfl.data.labels import several
+from filfl.data.limits import refuse_bomb
 from filfl.display import some
 from filfl.errors import DataError
 
@@ -112,7 +114,7 @@ def _owners(files: Sequence[str], table: str | Path) -> NDArray[Any]:
 
 def _stacked(files: Sequence[Path], size: tuple[int, int] | None, grey: bool | None = None) -> NDArray[np.uint8]:
     """Images as bytes [n, channels, height, width]: grey or coloured; by default grey if all of them are."""
-    images = [_open(file) for file in files]
+    images = _opened(files)
     grey = all(image.mode in ("1", "L") for image in images) if grey is None else grey
     if size is None and len(sizes := {image.size[::-1]: file for image, file in zip(images, files, strict=True)}) > 1:
         listed = some([f"{height} x {width} ({file.name})" for (height, width), file in sizes.items()])
@@ -126,12 +128,23 @@ def _stacked(files: Sequence[Path], size: tuple[int, int] | None, grey: bool | N
     return stacked[:, None] if grey else np.ascontiguousarray(np.moveaxis(stacked, -1, 1))
 
 
-def _open(file: Path) -> Image.Image:
-    """An image, turned as its camera recorded it."""
-    try:
-        with Image.open(file) as image:
-            image.load()
-            return ImageOps.exif_transpose(image)
-    except (OSError, UnidentifiedImageError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        reason = "not an image" if isinstance(error, UnidentifiedImageError) else str(error).splitlines()[0]
-        raise DataError(f"{file} cannot be read: {reason}") from None
+def _opened(files: Sequence[Path]) -> list[Image.Image]:
+    """Images, turned as their cameras recorded them."""
+    images, size, on_disk = [], 0, 0
+    for file in files:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the limit below is ours
+                with Image.open(file) as image:
+                    size += image.width * image.height * len(image.getbands())
+                    on_disk += file.stat().st_size
+                    refuse_bomb(str(file), size, on_disk)
+                    image.load()
+                    images.append(ImageOps.exif_transpose(image))
+        except DataError:
+            raise
+        except Exception as error:  # a damaged file can raise any exception
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            reason = "not an image" if isinstance(error, UnidentifiedImageError) else reason
+            raise DataError(f"{file} cannot be read: {reason}") from None
+    return images

@@ -37,23 +37,31 @@ def leaf_files(folder: Path) -> list[Path]:
 def read_leaf(files: list[Path]) -> Iterator[LeafUser]:
     """The users of LEAF's files, in order. Only one file is in memory at a time."""
     for file in files:
-        try:
-            content = json.loads(file.read_bytes())
-            users, data = content["users"], content["user_data"]
-            pairs = [(str(name), data[name]["x"], data[name]["y"]) for name in users]
-            counts = content.get("num_samples")
-        except OSError as error:
-            raise DataError(f"{file} cannot be read: {error.strerror}") from None
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{file} is not valid JSON: {error}") from None
-        except (KeyError, TypeError, AttributeError) as error:
-            raise DataError(f"{file} is not a LEAF file: users and user_data do not match ({error!r})") from None
+        content = _content(file)
+        users, data, counts = [content.get(key, []) for key in ("users", "user_data", "num_samples")]
+        named = isinstance(users, list) and all(isinstance(name, str) for name in users)
+        if not named or not isinstance(data, dict) or not all(isinstance(user, dict) for user in data.values()):
+            raise DataError(f"{file} is not a LEAF file: users must be a list of names, and user_data a table of users")
+        if len(set(users)) != len(users) or set(users) != set(data):
+            raise DataError(f"{file} is not a LEAF file: users must name each user of user_data exactly once")
+        pairs = [(name, data[name].get("x"), data[name].get("y")) for name in users]
         for name, x, y in pairs:
             if not isinstance(x, list) or not isinstance(y, list) or len(x) != len(y):
                 raise DataError(f"{file}: x and y of user {name} must be lists of the same length")
-        if len(set(users)) != len(users) or set(users) != set(data):
-            raise DataError(f"{file}: users must name each user of user_data exactly once")
-        if counts is not None and counts != [len(y) for _, _, y in pairs]:
+        if "num_samples" in content and counts != [len(y) for _, _, y in pairs]:
             raise DataError(f"{file}: num_samples does not match user_data; the file may be truncated, create it again")
         for name, x, y in pairs:
             yield LeafUser(file, file.parent.name, name, x, y)
+
+
+def _content(file: Path) -> dict[str, Any]:
+    """The object in a JSON file."""
+    try:
+        content = json.loads(file.read_bytes())
+    except OSError as error:
+        raise DataError(f"{file} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{file} is not valid JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise DataError(f"{file} is not a LEAF file: it must be a JSON object (got {type(content).__name__})")
+    return content

@@ -18,8 +18,9 @@ from filfl.config.schema import Count, Share
 from filfl.data.base import Dataset
 from filfl.data.federated import FederatedData
 from filfl.data.leaf import LeafUser, leaf_files, read_leaf
+from filfl.data.limits import refuse_compressed_bomb
 from filfl.data.samples import client_numbers
-from filfl.data.sources import Arrays, cached, draw_clients, find_source, not_in_test, warn_count
+from filfl.data.sources import Arrays, cached, draw_clients, find_source, not_in_test, user_path, warn_count
 from filfl.data.split import floored
 from filfl.errors import DataError
 
@@ -93,7 +94,7 @@ class Shakespeare(Dataset):
         if not clients:
             raise DataError(f"{source}: no role has a training window")
         warn_count(source, "users without training data, whose test samples belong to no client", len(without))
-        server = read_text(Path(self.text).expanduser() if self.text else FILTERING_TEXT, "data.text")
+        server = read_text(user_path(self.text) if self.text else FILTERING_TEXT, "data.text")
         if self.clients is not None:
             clients, without = [clients[k] for k in draw_clients(len(clients), self.clients, seed)], []
         kept = [*clients, *without]
@@ -144,6 +145,7 @@ def parse_speeches(path: Path) -> Arrays:
     """
     speeches: dict[tuple[str, str], list[str]] = {}
     try:
+        refuse_compressed_bomb(path)
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             for number, line in enumerate(file, 1):
                 if line.strip():

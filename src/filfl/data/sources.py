@@ -3,9 +3,8 @@
 import hashlib
 import logging
 import os
-import zipfile
-import zlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,7 +12,8 @@ import numpy as np
 import platformdirs
 from numpy.typing import NDArray
 
-from filfl.errors import DataError
+from filfl.data.npz import open_npz
+from filfl.errors import LONGEST, DataError
 from filfl.rng import SETUP, stream
 
 log = logging.getLogger("filfl")
@@ -24,27 +24,38 @@ Arrays = dict[str, NDArray[Any]]
 def find_source(path: str | None, default: str | None, expected: str) -> Path:
     """The source of a dataset: `data.path`, or `default` in the folder of the environment variable FILFL_DATA."""
     if path is not None:
-        source = Path(path).expanduser()
-        if not source.exists():
+        source = user_path(path)
+        if not _exists(source):
             raise DataError(f"data.path: {source} does not exist; set it to {expected}")
         return source
     folder = os.environ.get("FILFL_DATA")
-    if folder and default and (Path(folder) / default).exists():
+    if folder and default and _exists(Path(folder) / default):
         return Path(folder) / default
     raise DataError(f"data.path is not set; set it to {expected}")
+
+
+def user_path(path: str | Path) -> Path:
+    """A path that a user wrote, with ~ as the home folder."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:  # ~name, where there is no such user
+        raise DataError(f"{path} cannot be found: {error}") from None
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError as error:  # a name that is too long, or a folder that is not readable
+        raise DataError(f"data.path: {str(path)[:LONGEST]} cannot be read: {error.strerror}") from None
 
 
 def read_npz(path: Path, names: Sequence[str], optional: Sequence[str] = (), key: str = "") -> Arrays:
     """Arrays of an .npz file, without unpickling. `key` is the option that names the file, for the errors."""
     where = f"{key}: {path}" if key else str(path)
-    try:
-        # Opened here because np.load does not close a file that is not a valid zip archive.
-        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as stored:
-            if missing := [name for name in names if name not in stored.files]:
-                raise DataError(f"{where} has no array {missing[0]}; it must have {', '.join(names)}")
-            return {name: stored[name] for name in (*names, *optional) if name in stored.files}
-    except (OSError, ValueError, EOFError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"{where} cannot be read as an .npz of plain arrays: {error}") from None
+    with open_npz(path, where) as stored:
+        if missing := [name for name in names if name not in stored.names]:
+            raise DataError(f"{where} has no array {missing[0]}; it must have {', '.join(names)}")
+        return stored.read([name for name in (*names, *optional) if name in stored.names])
 
 
 def cache_folder() -> Path:
@@ -53,30 +64,47 @@ def cache_folder() -> Path:
     return Path(given) if given else platformdirs.user_cache_path("filfl", appauthor=False)
 
 
+MARK = "filfl-cache"
+"""The array of a cache file with the name of its parser: a file without it is not a cache."""
+
+
 def cached(parser: str, sources: Sequence[Path], parse: Callable[[], Arrays]) -> Arrays:
     """Return `parse()`, from the cache where possible, so that later starts are fast.
 
     The name of a cache file has the name and version of the parser, and a hash of the path, size and modification time
     of each source. A damaged cache file is written again, and a folder that is not writable is ignored.
     """
-    statuses = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in sources]
-    fingerprint = hashlib.blake2b(repr(statuses).encode(), digest_size=12).hexdigest()
-    path = cache_folder() / f"{parser}-{fingerprint}.npz"
+    path = cache_folder() / f"{parser}-{_fingerprint(sources)}.npz"
     try:
-        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as stored:
-            return {name: stored[name] for name in stored.files}
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-        pass  # missing or damaged: parse the sources
+        with open_npz(path, str(path)) as stored:
+            arrays = stored.read(stored.names)
+        if arrays.pop(MARK).item() == parser:
+            return arrays
+    except (DataError, KeyError, ValueError):
+        pass  # missing, damaged, or not a cache: parse the sources
     arrays = parse()
     temporary = path.with_name(f".{path.name}.{os.getpid()}.filfl-tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
-            np.savez(file, **cast(Any, arrays))
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
+    with suppress(OSError):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with temporary.open("wb") as file:
+                np.savez(file, **cast(Any, {**arrays, MARK: np.array(parser)}))
+            temporary.replace(path)
+        except OSError:
+            temporary.unlink(missing_ok=True)
     return arrays
+
+
+def _fingerprint(sources: Sequence[Path]) -> str:
+    statuses = []
+    for path in sources:
+        try:
+            status = path.stat()
+            statuses.append((str(path.resolve()), status.st_size, status.st_mtime_ns))
+        except (OSError, RuntimeError) as error:  # a link to itself is a RuntimeError
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise DataError(f"{path} cannot be read: {reason}") from None
+    return hashlib.blake2b(repr(statuses).encode(errors="surrogateescape"), digest_size=12).hexdigest()
 
 
 def warn_count(source: object, what: str, count: int) -> None:

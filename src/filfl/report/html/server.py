@@ -1,10 +1,12 @@
 """The report of runs in progress, served to a browser on this machine only."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from socket import SHUT_RDWR
 from threading import Lock
-from time import time_ns
+from time import monotonic, time_ns
 from typing import Any
 
 from filfl.errors import RunError
@@ -15,6 +17,10 @@ from filfl.runs.reader import Run, scan_run, signature
 LOOPBACK = "127.0.0.1"
 FIRST_PORT, PORTS = 8000, 20
 """Without --port, the first free one of these ports is used."""
+MOST_OPEN = 32
+"""The number of connections that are served at the same time."""
+SECONDS = 5.0
+"""How long a request may take to arrive."""
 
 
 class LiveReport:
@@ -68,6 +74,39 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, port: int, report: LiveReport) -> None:
         super().__init__((LOOPBACK, port), _Handler)
         self.report = report
+        self._incomplete: dict[Any, float] = {}
+        """When each connection was accepted whose request has not arrived completely."""
+        self._open: set[Any] = set()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a new thread. Above MOST_OPEN connections, a new one is closed at once."""
+        self.close_late()
+        if len(self._open) >= MOST_OPEN:
+            self.shutdown_request(request)
+            return
+        self._open.add(request)
+        self._incomplete[request] = monotonic()
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self.arrived(request)
+        self._open.discard(request)
+        super().shutdown_request(request)
+
+    def arrived(self, request: Any) -> None:
+        """The request of this connection is complete."""
+        self._incomplete.pop(request, None)
+
+    def service_actions(self) -> None:
+        """Called by `serve_forever` about twice per second."""
+        self.close_late()
+
+    def close_late(self) -> None:
+        """End the connections that did not send a complete request in time; their threads then end."""
+        for request, start in list(self._incomplete.items()):
+            if monotonic() - start > SECONDS:
+                with suppress(OSError):
+                    request.shutdown(SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that closes the connection early is not an error."""
@@ -75,9 +114,13 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
+    timeout = SECONDS
+    """For each read and write, so that a browser that stops reading does not hold its thread."""
 
     def do_GET(self) -> None:
-        if self.headers.get("Host", "").rpartition(":")[0] not in (LOOPBACK, "localhost"):
+        self.server.arrived(self.connection)
+        # A browser leaves out the port if it is 80.
+        if self.headers.get("Host", "").partition(":")[0].lower() not in (LOOPBACK, "localhost"):
             # DNS rebinding: another site's name that resolves to this machine
             self._answer(403, "text/plain", "this page is only available on this machine")
         elif self.path not in ("/", "/data.json"):

@@ -87,6 +87,11 @@ class Pool:
                             self._end(worker)
                             waiting.appendleft(worker.client)
                 waiting.extendleft(self._receive(replies, deaths))
+        except CannotRun as error:
+            raise RunError(
+                f"{error}, and there is no other; the run ended, but its finished rounds are stored if it has a "
+                "directory: run again with --resume to continue it"
+            ) from None
         finally:
             for worker in [w for w in self._workers if w.client is not None]:
                 self._end(worker, grace=0.0)
