@@ -46,6 +46,7 @@ def test_rows_by_hand() -> None:
         np.array(["a", "b", "c", "d", "e"]),
         np.arange(10, 15),
         np.array(["", "random labels", "", "", ""], dtype=object),
+        np.zeros(5, dtype=bool),
     )
     rows = client_rows(records, table)
     assert [row.name for row in rows] == ["b", "c", "a", "e"], "lowest value first, unknown values last"
@@ -77,6 +78,8 @@ def test_the_verdicts_are_corrected_for_the_number_of_clients() -> None:
     ]
     assert verdicts([Estimate(-0.2, 0.1, -0.2, 0.1)]) == ["hurts"] and verdicts([]) == []
     assert verdicts([Estimate(0.19, 0.1, 0.19, 0.1)]) == ["cannot tell"]
+    assert verdicts([Estimate(-0.2, 0.1, -0.2, 0.1)], [True]) == ["cannot tell"], "a trusted client"
+    assert verdicts([Estimate(0.2, 0.1, 0.2, 0.1)], [True]) == ["helps"]
 
 
 @pytest.mark.parametrize(("update", "word"), [(0.1, "cannot tell"), (-0.1, "cannot tell"), (-0.2, "hurts")])

@@ -554,6 +554,16 @@ def test_a_claim_that_decides_is_checked_although_its_client_is_not_selected() -
     assert torch.equal(state.w.vector, truthful.mean([0, 1, 2]))
 
 
+def test_a_claim_that_is_better_than_all_others_is_checked() -> None:
+    def first(pool: Any, k: int, ask: Any, rng: Any) -> list[int]:
+        return [int(i) for i in pool[:k]]
+
+    world = World(filter=KeepAll(), selection=first, wrap=FalseClaimOf7)
+    (record,), _ = world.run(1)
+    assert world.clients.uploads == [[0, 1, 2], [7]] and list(record.refused) == [7]
+    assert record.selected == [0, 1, 2] and record.filtered == list(range(7))
+
+
 def test_a_doubted_client_decides_only_about_itself() -> None:
     seen: list[list[int]] = []
 

@@ -88,7 +88,10 @@ def stored(name: str, records: list[dict[str, Any]], seed: int = 0, noisy: tuple
     if noisy:
         names = np.array([f"c{k}" for k in range(len(noisy))])
         clients = ClientTable(
-            names, np.full(len(noisy), 7), np.array(["random labels" if bad else "" for bad in noisy], dtype=object)
+            names,
+            np.full(len(noisy), 7),
+            np.array(["random labels" if bad else "" for bad in noisy], dtype=object),
+            np.zeros(len(noisy), dtype=bool),
         )
     table = {"name": name, "seed": seed, "rounds": len(records), "filter": {"name": name}}
     return Run(Path(name), table, records, clients=clients, summary={})

@@ -152,16 +152,17 @@ names = st.lists(st.text(st.characters(codec=None, exclude_characters="\x00"), m
 def test_clients_file_round_trip(tmp_path_factory: pytest.TempPathFactory, given_names: list[str], odd: bool) -> None:
     path = tmp_path_factory.getbasetemp() / "clients.csv"
     count = len(given_names)
-    ClientTable(np.array(given_names, dtype=np.str_), np.arange(count), faults(count, odd)).write(path)
+    trusted = np.arange(count) % 3 == 0
+    ClientTable(np.array(given_names, dtype=np.str_), np.arange(count), faults(count, odd), trusted).write(path)
     back = ClientTable.read(path)
     assert back.names.tolist() == given_names and back.num_train.tolist() == list(range(count))
-    assert back.fault.tolist() == faults(count, odd).tolist()
+    assert back.fault.tolist() == faults(count, odd).tolist() and back.trusted.tolist() == trusted.tolist()
     assert back.noisy.tolist() == [k % 2 == odd for k in range(count)]
 
 
 def test_clients_file_of_several_pieces(tmp_path: Path) -> None:
     count = ROWS + 3
-    clients = ClientTable(np.arange(count), np.arange(count), faults(count, 0))
+    clients = ClientTable(np.arange(count), np.arange(count), faults(count, 0), np.zeros(count, dtype=bool))
     clients.write(tmp_path / "clients.csv")
     back = ClientTable.read(tmp_path / "clients.csv")
     assert back.num_train.tolist() == list(range(count)) and back.names[-1] == str(count - 1)

@@ -49,7 +49,7 @@ def show(run: Run, rows: Sequence[ClientRow]) -> None:
         table.add_column(heading, justify="right")
     for row in rows:
         table.add_row(
-            Text(printable(row.name)),
+            Text(printable(row.name) + (" (trusted)" if row.trusted else "")),
             NONE if row.value is None else f"{row.value:+.4f}",
             NONE if row.stderr is None else f"{Z * row.stderr:.4f}",
             Text(row.verdict, STYLES[row.verdict]),

@@ -160,7 +160,7 @@ class ByLogits:
 
     def decisive(self, S_f: frozenset[int], clients: list[int], R: EnsembleReward, this: _Round) -> list[int]:
         """The clients of S^f whose claims were not checked, and without which S^f is significantly worse than all
-        clients.
+        clients, or whose own claim is significantly better than that of any other client.
 
         S^f is there because of what such a client claimed, so it must upload what it claimed, as the selected clients
         do. Its weights are not averaged.
@@ -168,11 +168,14 @@ class ByLogits:
         unchecked = [k for k in R.clients if k in S_f and k not in this.updates]
         if not unchecked or len(S_f) < 2:
             return []
-        kept, known = np.array([k in S_f for k in R.clients]), np.array(R.clients)
-        without = known != np.array(unchecked)[:, None]
+        known = np.array(R.clients)
+        kept, without = np.isin(known, list(S_f)), known != np.array(unchecked)[:, None]
         filtered, everybody = (R.losses_at(equal_weights(sets)) for sets in (kept & without, without))
-        found = standardised(filtered - everybody) > SIGNIFICANT
-        return [k for k, decides in zip(unchecked, found, strict=True) if decides]
+        found = dict(zip(unchecked, standardised(filtered - everybody) > SIGNIFICANT, strict=True))
+        own = R.capped().losses_at(np.eye(len(known)))
+        best, second, *_ = np.argsort(own.mean(axis=1), kind="stable")
+        best_stands_out = standardised(own[second] - own[best]) > SIGNIFICANT
+        return [k for k in unchecked if found[k] or (best_stands_out and k == known[best])]
 
     def request(self, t: int, ids: list[int], recipients: Recipients) -> LogitRequest:
         """What these clients are asked for in round t."""

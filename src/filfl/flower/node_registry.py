@@ -90,14 +90,15 @@ class NodeRegistry:
             rows = [asdict(node) for _, node in sorted(self.by_client.items())]
             write_atomic(self._path, (json.dumps(rows, indent=1) + "\n").encode())
 
-    def registered(self) -> ClientTable:
-        """The clients as listed in a run directory, without gaps."""
+    def registered(self, trusted: Sequence[str] = ()) -> ClientTable:
+        """The clients as listed in a run directory, without gaps. `trusted`: the names of those that are trusted."""
         numbers = range(max(self.by_client, default=-1) + 1)
         nodes = [self.by_client.get(k, Node(0, k, UNKNOWN)) for k in numbers]
         return ClientTable(
             np.array([node.name for node in nodes], dtype=np.str_),
             np.array([node.num_examples for node in nodes], dtype=np.int64),
             np.full(len(nodes), "", dtype=object),
+            np.array([node.name in trusted for node in nodes], dtype=bool),
         )
 
     def _put(self, node: Node) -> None:

@@ -171,7 +171,7 @@ class FilFL(Strategy):
             log_round(record, num_rounds, registry.names())
             if self._out:
                 registry.save()
-                registry.registered().write(self._out / CLIENTS)
+                registry.registered(config.data.trusted).write(self._out / CLIENTS)
 
         with ExitStack() as stack:
             store = stack.enter_context(self._store(self._out, config, layout, registry)) if self._out else None
@@ -209,9 +209,9 @@ class FilFL(Strategy):
         device, say = torch.get_default_device(), partial(log, INFO)
         if summary := finished(out, fingerprint):
             if registry.by_client:
-                repair_finished(out, config, registry.registered(), summary, say)
+                repair_finished(out, config, registry.registered(config.data.trusted), summary, say)
             raise RunError(f"{out} holds a finished run; choose another directory")
-        with open_store(out, config, registry.registered(), fingerprint, device, True, say) as store:
+        with open_store(out, config, registry.registered(config.data.trusted), fingerprint, device, True, say) as store:
             if store.resumed:
                 # In a new run, nodes do not have V.
                 store.resumed = replace(store.resumed, recipients=Recipients())

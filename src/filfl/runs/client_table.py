@@ -3,8 +3,8 @@
 import csv
 import hashlib
 import io
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
 from itertools import islice
 from pathlib import Path
 
@@ -17,7 +17,8 @@ from filfl.data import FederatedData
 from filfl.errors import RunError
 from filfl.runs.files import write_atomic
 
-HEADER = ["id", "name", "num_train", "fault"]
+HEADER = ["id", "name", "num_train", "fault", "trusted"]
+YES = "yes"
 ROWS = 50_000
 """Clients per piece."""
 LONGEST_NAME = 2**30
@@ -33,6 +34,8 @@ class ClientTable:
     num_train: NDArray[np.int64]
     fault: NDArray[np.object_]
     """The fault of each client: random or permuted labels, the name of its attack, or both; empty for none."""
+    trusted: NDArray[np.bool_]
+    """Whether the labels of each client are known to be right."""
 
     @classmethod
     def of(cls, data: FederatedData, config: Config) -> "ClientTable":
@@ -41,7 +44,9 @@ class ClientTable:
         for k in config.attack.bad(data.num_clients, config.seed).tolist():
             attack = name_of("attack", config.attack)
             fault[k] = f"{fault[k]} and {attack}" if fault[k] else attack
-        return cls(data.names, data.num_train, fault)
+        trusted = np.zeros(data.num_clients, dtype=bool)
+        trusted[list(data.trusted)] = True
+        return cls(data.names, data.num_train, fault, trusted)
 
     @property
     def noisy(self) -> NDArray[np.bool_]:
@@ -69,18 +74,32 @@ class ClientTable:
                 rows = csv.reader(file, strict=True)
                 if next(rows, None) != HEADER:
                     raise ValueError("unknown header")
-                pieces = [cls(np.empty(0, dtype=np.str_), np.empty(0, dtype=np.int64), np.empty(0, dtype=object))]
+                pieces = [cls.of_columns((), (), (), ())]
                 while piece := list(islice(rows, ROWS)):
-                    ids, names, sizes, faults = zip(*piece, strict=True)
+                    ids, *columns = zip(*piece, strict=True)
                     first = sum(map(len, pieces))
                     if ids != tuple(map(str, range(first, first + len(ids)))):
                         raise ValueError("ids are not consecutive")
-                    pieces.append(cls(np.array(names), np.array(sizes, dtype=np.int64), np.array(faults, dtype=object)))
+                    pieces.append(cls.of_columns(*columns))
         except OSError as error:
             raise RunError(f"{path} cannot be read: {error.strerror}") from None
         except (ValueError, OverflowError, csv.Error):
             raise RunError(f"{path} is damaged; run again with --resume to repair it") from None
-        return cls(*(np.concatenate([getattr(p, part) for p in pieces]) for part in ("names", "num_train", "fault")))
+        return cls(*(np.concatenate([getattr(piece, each.name) for piece in pieces]) for each in fields(cls)))
+
+    @classmethod
+    def of_columns(
+        cls, names: Sequence[str], sizes: Sequence[str], faults: Sequence[str], trusted: Sequence[str]
+    ) -> "ClientTable":
+        """The clients from the columns of the file."""
+        if not {*trusted} <= {"", YES}:
+            raise ValueError("trusted is neither yes nor empty")
+        return cls(
+            np.array(names, dtype=np.str_),
+            np.array(sizes, dtype=np.int64),
+            np.array(faults, dtype=object),
+            np.array([each == YES for each in trusted], dtype=bool),
+        )
 
     def _pieces(self) -> Iterator[bytes]:
         for start in range(0, max(1, len(self)), ROWS):
@@ -90,6 +109,7 @@ class ClientTable:
             if start == 0:
                 writer.writerow(HEADER)
             part = slice(start, start + ROWS)
-            columns = (self.names[part].tolist(), self.num_train[part].tolist(), self.fault[part].tolist())
+            trusted = [YES if each else "" for each in self.trusted[part].tolist()]
+            columns = (self.names[part].tolist(), self.num_train[part].tolist(), self.fault[part].tolist(), trusted)
             writer.writerows(zip(range(len(self))[part], *columns, strict=True))
             yield text.getvalue().encode(ENCODING, ERRORS)

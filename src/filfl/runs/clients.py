@@ -43,6 +43,8 @@ class ClientRow:
     """The number of training samples; None if it is not known."""
     fault: str | None
     """None if it is not known, empty if there is none."""
+    trusted: bool = False
+    """Whether its labels are known to be right. It is never said to hurt."""
 
     @property
     def evidence(self) -> float | None:
@@ -65,7 +67,9 @@ def client_rows(records: Sequence[Mapping[str, Any]], table: ClientTable | None)
     clients = sorted(set().union(*counts.values()))
     numbers = ("mean", "mean_stderr", "update", "update_stderr")
     measured = [Estimate(*(latest.get(k, {}).get(number) for number in numbers)) for k in clients]
-    for k, (value, stderr, *_), verdict in zip(clients, measured, verdicts(measured), strict=True):
+    trusted = [table is not None and k < len(table) and bool(table.trusted[k]) for k in clients]
+    judged = verdicts(measured, trusted)
+    for k, (value, stderr, *_), verdict, is_trusted in zip(clients, measured, judged, trusted, strict=True):
         known = table is not None and k < len(table)
         rows.append(
             ClientRow(
@@ -77,6 +81,7 @@ def client_rows(records: Sequence[Mapping[str, Any]], table: ClientTable | None)
                 **{part: count[k] for part, count in counts.items()},
                 examples=int(table.num_train[k]) if table is not None and known else None,
                 fault=str(table.fault[k]) if table is not None and known and faults_known else None,
+                trusted=is_trusted,
             )
         )
     return sorted(rows, key=lambda row: math.inf if row.value is None else row.value)
@@ -92,9 +97,10 @@ class Estimate(NamedTuple):
     update_stderr: float | None
 
 
-def verdicts(estimates: Sequence[Estimate]) -> list[Verdict]:
+def verdicts(estimates: Sequence[Estimate], trusted: Sequence[bool] = ()) -> list[Verdict]:
     """Whether each client hurts or helps. A client hurts if its value is below 0, which means worse than a typical
     client, and if it is also worse than no update at all: a healthy client with few samples is only the former.
+    A trusted client is never said to hurt: its labels are known to be right, and much of its data is held out.
 
     Among 100 healthy clients, five have a 95 % interval that excludes 0. So the tests are corrected for their number:
     at most 5 % of the verdicts "hurts" and "helps" are expected to be wrong (Benjamini and Hochberg).
@@ -102,7 +108,7 @@ def verdicts(estimates: Sequence[Estimate]) -> list[Verdict]:
     z = [each.value / each.stderr for each in estimates if each.value is not None and each.stderr]
     sure = iter(false_discovery_control(2 * norm.sf(np.abs(z))) < LEVEL if z else [])
 
-    def verdict(each: Estimate) -> Verdict:
+    def verdict(each: Estimate, is_trusted: bool) -> Verdict:
         if each.value is None or not each.stderr:
             return "not measured"
         if not next(sure):
@@ -111,9 +117,10 @@ def verdicts(estimates: Sequence[Estimate]) -> list[Verdict]:
             return "helps"
         update, error = each.update, each.update_stderr
         better_than_nothing = update is not None and update >= -ONE_SIDED * (error or 0.0)
-        return "cannot tell" if better_than_nothing else "hurts"
+        return "cannot tell" if better_than_nothing or is_trusted else "hurts"
 
-    return [verdict(each) for each in estimates]
+    known = trusted or [False] * len(estimates)
+    return [verdict(each, is_trusted) for each, is_trusted in zip(estimates, known, strict=True)]
 
 
 @dataclass(frozen=True)
