@@ -144,7 +144,7 @@ def test_clients_csv_names_the_fault_of_each_client(small: dict[str, Any], tmp_p
     assert clients.fault.tolist() == [words[bool(a), bool(b)] for a, b in zip(labels, sends, strict=True)]
     assert set(clients.fault) == set(words.values())
     assert clients.noisy.tolist() == (labels | sends).tolist()
-    assert (tmp_path / "run" / "clients.csv").read_text().startswith("id,name,num_train,fault\n")
+    assert (tmp_path / "run" / "clients.csv").read_text().startswith("id,name,num_train,fault,trusted\n")
 
 
 class Died(Exception):

@@ -51,7 +51,7 @@ def test_flower_page_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.chdir(tmp_path)
     defined = names()
     plain = defined["app"]
-    assert len(run_examples(ROOT / "docs" / "flower.md", defined)) == 5
+    assert len(run_examples(ROOT / "docs" / "flower.md", defined)) == 6
     records = read_run(tmp_path / "runs" / "hospital").records
     assert len(records) == 50 and any(len(record["filtered"]) < 6 for record in records)
     assert not np.allclose(numbers(defined["result"].arrays), numbers(initial()))

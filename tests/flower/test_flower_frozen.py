@@ -14,7 +14,7 @@ from sites import CLASSES, FEATURES, batches, blobs, federation
 from test_flower_bytes import BY_LOGITS, CountingGrid, assert_equal
 from torch import nn
 
-from filfl.errors import PluginError
+from filfl.errors import PluginError, RunError
 from filfl.flower import FilFL, FilteringSet, add_queries, get_trained, keep_weights, set_trained
 from filfl.runs import read_run
 
@@ -105,7 +105,9 @@ def test_whole_state_dicts_are_refused_with_the_function_to_use(tmp_path: Path) 
     with pytest.raises(PluginError, match=f"initial_arrays do not fit the network of the filtering set: {reason}"):
         start(CountingGrid(federation(trained_app()).nodes), tmp_path / "server", everything(new_net()))
     grid = CountingGrid(federation(trained_app(send=everything)).nodes)
-    record = start(grid, tmp_path / "clients", get_trained(new_net()))[0]
+    with pytest.raises(RunError, match=r"every update was refused in 3 rounds in a row; in round 3, .*get_trained"):
+        start(grid, tmp_path / "clients", get_trained(new_net()))
+    record = read_run(tmp_path / "clients").records[0]
     assert len(record["refused"]) == 6 and all(text.startswith(reason) for text in record["refused"].values())
 
 

@@ -236,7 +236,8 @@ def _as_texts(value: Any) -> Any:
     if isinstance(value, str):
         value = [text.strip().strip("\"'") for text in value.strip("[] ").split(",")]
     items = value if isinstance(value, list | tuple) else [value]
-    return [str(item) for item in items] if all(type(item) in (str, int) for item in items) else value
+    known = all(isinstance(item, str) or (type(item) is int and abs(item) <= LARGEST) for item in items)
+    return [str(item) for item in items] if known else value
 
 
 def allowed(hint: Any) -> str:

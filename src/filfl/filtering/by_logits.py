@@ -33,6 +33,10 @@ from filfl.weights import Weights
 
 AGAIN = "clients did not upload what they claimed; filtered again without them"
 
+STANDS_OUT = 4.0
+"""By how many standard errors of the loss on V the best claim must be better than the second best for a check, although
+its client is not selected. True claims rarely are: each check costs one more upload."""
+
 
 @dataclass
 class _Round:
@@ -174,7 +178,7 @@ class ByLogits:
         found = dict(zip(unchecked, standardised(filtered - everybody) > SIGNIFICANT, strict=True))
         own = R.capped().losses_at(np.eye(len(known)))
         best, second, *_ = np.argsort(own.mean(axis=1), kind="stable")
-        best_stands_out = standardised(own[second] - own[best]) > SIGNIFICANT
+        best_stands_out = standardised(own[second] - own[best]) > STANDS_OUT
         return [k for k in unchecked if found[k] or (best_stands_out and k == known[best])]
 
     def request(self, t: int, ids: list[int], recipients: Recipients) -> LogitRequest:
