@@ -16,6 +16,7 @@ import filfl
 from filfl.algorithms.fedavg import FedAvg
 from filfl.config.sections import Training
 from filfl.core.clients import Update
+from filfl.errors import RunError
 from filfl.evaluation import Samples, cross_entropy
 from filfl.filtering.filtering_set import FilteringSet
 from filfl.simulation.executors.processes import ProcessClients
@@ -243,7 +244,7 @@ def test_another_frozen_part_is_another_run(blobs: filfl.FederatedData, tmp_path
         return model
 
     filfl.simulate(CONFIG, data=blobs, model=frozen_head, out=tmp_path)
-    with pytest.raises(filfl.RunError, match="contains a run with other data or another model"):
+    with pytest.raises(RunError, match="contains a run with other data or another model"):
         filfl.simulate(CONFIG, data=blobs, model=doubled, out=tmp_path, resume=True)
 
 
