@@ -54,25 +54,25 @@ class Plan:
     """What the accomplice uploads after a claim."""
     weights: bool = False
     """The accomplice trains weights whose average with the bad client's is w, and claims and sends them."""
-    alternates: bool = False
-    """The bad client is honest in filter rounds."""
 
 
+NOBODY = "nobody attacks"
 PLANS = {
-    "nobody": Plan(factor=1.0, uploads="what it trained"),
+    NOBODY: Plan(factor=1.0, uploads="what it trained"),
+    "nobody attacks, one client never uploads": Plan(factor=1.0),
     "the bad client alone": Plan(uploads="what it trained"),
     "the accomplice never uploads": Plan(claims=2),
-    "the same, 20 % of the labels wrong": Plan(claims=2, wrong=0.2),
+    "the accomplice never uploads, 20 % of its labels wrong": Plan(claims=2, wrong=0.2),
     "the accomplice uploads other weights": Plan(claims=2, uploads="what it trained"),
-    "the same, 20 % of the labels wrong ": Plan(claims=2, wrong=0.2, uploads="what it trained"),
-    "uploads every other time": Plan(claims=2, wrong=0.2, uploads="every other time"),
-    "claims for six": Plan(claims=6, wrong=0.2),
-    "claims for six, factor -1": Plan(claims=6, wrong=0.2, factor=-1.0),
-    "factor -1": Plan(claims=2, wrong=0.2, factor=-1.0),
-    "factor -20": Plan(claims=2, wrong=0.2, factor=-20.0),
-    "claims, nothing to hide": Plan(claims=1, wrong=0.2, factor=1.0),
-    "true weights that complement": Plan(weights=True, uploads="what it trained"),
-    "the same, factor -1": Plan(weights=True, uploads="what it trained", factor=-1.0),
+    "the accomplice uploads other weights, 20 % wrong": Plan(claims=2, wrong=0.2, uploads="what it trained"),
+    "the accomplice uploads every other time, 20 % wrong": Plan(claims=2, wrong=0.2, uploads="every other time"),
+    "a claim for a set of six, 20 % wrong": Plan(claims=6, wrong=0.2),
+    "a claim for a set of six, 20 % wrong, factor -1": Plan(claims=6, wrong=0.2, factor=-1.0),
+    "never uploads, 20 % wrong, factor -1": Plan(claims=2, wrong=0.2, factor=-1.0),
+    "never uploads, 20 % wrong, factor -20": Plan(claims=2, wrong=0.2, factor=-20.0),
+    "a false claim without a bad client": Plan(claims=1, wrong=0.2, factor=1.0),
+    "true weights that make up for the bad client": Plan(weights=True, uploads="what it trained"),
+    "true weights that make up for it, factor -1": Plan(weights=True, uploads="what it trained", factor=-1.0),
 }
 
 
@@ -148,16 +148,23 @@ def main() -> None:
     parser.add_argument("--set", nargs="*", default=[], help="KEY=VALUE")
     parser.add_argument("--plans", nargs="*", default=list(PLANS))
     args = parser.parse_args()
-    print("| |", " | ".join(args.filters), "|", flush=True)
+    print("| final accuracy, difference in points |", " | ".join(args.filters), "|", flush=True)
     print("|---|" + "---|" * len(args.filters))
-    for name in args.plans:
-        cells = []
+    found: dict[tuple[str, str], Any] = {}
+    for name in dict.fromkeys([NOBODY, *args.plans]):
         for filter in args.filters:
             settings = {"filter.name": filter, "filter.transport": args.transport, "filter.reward": "ensemble"}
             settings |= {key: json.loads(value) for key, value in (each.split("=") for each in args.set)}
-            found = [accuracy(PLANS[name], settings, seed) for seed in range(args.seeds)]
-            cells.append(f"{np.mean(found):.3f} ± {np.std(found, ddof=1):.3f}")
-        print(f"| {name} |", " | ".join(cells), "|", flush=True)
+            found[name, filter] = np.array([accuracy(PLANS[name], settings, seed) for seed in range(args.seeds)])
+        print(f"| {name} |", " | ".join(cell(found[name, f], found[NOBODY, f]) for f in args.filters), "|", flush=True)
+
+
+def cell(found: Any, nobody: Any) -> str:
+    """The mean over the seeds, and the difference to the same seeds without an attack, with its standard error."""
+    points = 100 * (found - nobody)
+    if not points.any():
+        return f"{found.mean():.3f}"
+    return f"{found.mean():.3f}, {points.mean():+.1f} ± {points.std(ddof=1) / len(points) ** 0.5:.1f}"
 
 
 if __name__ == "__main__":

@@ -636,7 +636,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "config not UTF-8": (in_file("config.toml", b'name = "\xff"'), "config.toml is damaged"),
     "size of 400 digits": (
-        in_line("clients.csv", lambda line: re.sub(r",\d+,(?=[^,]*$)", f",{'9' * 400},", line)),
+        in_line("clients.csv", lambda line: re.sub(r",\d+,(?=[^,]*,[^,]*$)", f",{'9' * 400},", line)),
         "clients.csv is damaged",
     ),
     "deep summary": (in_file("summary.json", DEEP.encode()), "summary.json was changed or truncated"),
