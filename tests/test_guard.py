@@ -16,6 +16,7 @@ from filfl.aggregation.base import Admitted
 from filfl.aggregation.mean import ByExamples, Mean
 from filfl.core.clients import Failure, Update
 from filfl.core.guard import Guard, RoundGuard, beyond_others, medians_of_others
+from filfl.core.queries import LossQuery
 from filfl.errors import one_line
 from filfl.weights import Layout, Weights
 
@@ -182,6 +183,13 @@ def test_a_minority_of_liars_cannot_have_honest_clients_refused(honest: list[flo
     refused = beyond_others(values, 100.0, "the loss")
     assert all(k >= len(honest) for k in refused)
     assert all(k in refused for k in values if values[k] > 1000)
+
+
+@pytest.mark.parametrize(("bound", "refused"), [(100.0, []), (3.0, [3])])
+def test_answers_are_compared_with_the_option(bound: float, refused: list[int]) -> None:
+    losses = {1: 1.0, 2: 1.1, 3: 5.0, 4: 0.9}
+    usable, reasons = guard(answers=bound).answers(losses, LossQuery("validation"))
+    assert list(reasons) == refused and list(usable) == [k for k in losses if k not in refused]
 
 
 def test_where_most_losses_are_not_finite_the_model_is_to_blame() -> None:
