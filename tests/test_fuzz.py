@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from fuzz.campaign import Part, run_part
-from fuzz.messages import HOSTILE
 from fuzz.parts import PARTS
 
 ROOT = Path(__file__).parents[1]
@@ -21,8 +20,6 @@ CASES = {"configs": 150, "data": 60, "directories": 4, "combinations": 3, "messa
 def test_the_corpus_and_some_random_cases_pass(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if name == "messages" and HOSTILE is None:
-        pytest.skip("tests/hostile.py is not there")
     monkeypatch.setattr("fuzz.pages._chromium", lambda: None)  # tests/test_report_page.py has a browser
     failed = run_part(PARTS[name], seconds=60, seed=0, most=CASES[name])
     assert not failed, capsys.readouterr().out

@@ -1,15 +1,18 @@
 """Messages of clients: some of them answer with anything that a program could send. No answer ends a run, and the
 global model stays finite.
 
-Half of the cases are those of tests/hostile.py, if it exists: `in_memory(seed)` raises where one lie in one run changes
-more than silence would. tests/flower does the same with real messages.
+Half of the cases are those of tests/hostile.py and tests/flower/hostile_nodes.py, which raise where one lie in one run
+changes more than silence would.
 """
 
 import contextlib
+import logging
 import random
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -76,16 +79,14 @@ SAME_FORM: list[Lie] = [_changed, _scaled, _count, _loss, _silence]
 """Lies in weights of the right form: for the logits transport, a simulation computes the outputs of these weights."""
 
 
-def _hostile() -> Callable[[int], object] | None:
-    """`in_memory` of tests/hostile.py, as part of the package tests or from pytest's path."""
-    for name in ("tests.hostile", "hostile"):
-        with contextlib.suppress(ModuleNotFoundError):
-            found: Callable[[int], object] = import_module(name).in_memory
-            return found
-    return None
+def _laws() -> list[Callable[[int], object]]:
+    """A client that lies equals one that is silent: in memory, and with messages of Flower."""
+    here = Path(__file__).parents[1]
+    with mock.patch.object(sys, "path", [str(here), str(here / "flower"), *sys.path]):
+        return [import_module("hostile").in_memory, import_module("hostile_nodes").on_flower]
 
 
-HOSTILE = _hostile()
+LAWS = _laws()
 
 
 class Lying(Forwarding):
@@ -128,8 +129,9 @@ class Messages(Part):
     name = "messages"
 
     def case(self, rng: random.Random) -> None:
-        if HOSTILE and rng.random() < 0.5:
-            HOSTILE(rng.getrandbits(32))
+        if rng.random() < 0.5:
+            with mock.patch.object(logging.getLogger("flwr"), "disabled", True):
+                rng.choice(LAWS)(rng.getrandbits(32))
             return
         config = {
             **SMALL,
