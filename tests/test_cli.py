@@ -235,3 +235,12 @@ def test_ctrl_c_stops_cleanly_and_shows_how_to_resume(command: str, folder: Path
     assert "Traceback" not in shown
     assert f"filfl {command} tiny.toml --set rounds=100000" in shown and "--out out --resume" in shown
     assert "'model.hidden=[8, 8]'" in shown, "the command is quoted for the shell"
+
+
+def test_ctrl_c_during_the_import_ends_without_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("raise KeyboardInterrupt")
+    paths = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[1] / "src")])
+    done = subprocess.run(
+        [sys.executable, "-m", "filfl", "list"], env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True
+    )
+    assert done.returncode == 130 and done.stderr == "" and done.stdout == ""
