@@ -558,10 +558,16 @@ def test_a_claim_that_is_better_than_all_others_is_checked() -> None:
     def first(pool: Any, k: int, ask: Any, rng: Any) -> list[int]:
         return [int(i) for i in pool[:k]]
 
+    def all_but_6(ids: Sequence[int], R: Any, rng: Any) -> Filtering:
+        return Filtering(kept=tuple(k for k in ids if k != 6))
+
+    world = World(filter=all_but_6, selection=first, wrap=FalseClaimOf7)
+    (record,), _ = world.run(1)
+    assert world.clients.uploads[:2] == [[0, 1, 2], [7]] and list(record.refused) == [7]
+    assert record.selected == [0, 1, 2] and record.filtered == list(range(6))
     world = World(filter=KeepAll(), selection=first, wrap=FalseClaimOf7)
     (record,), _ = world.run(1)
-    assert world.clients.uploads == [[0, 1, 2], [7]] and list(record.refused) == [7]
-    assert record.selected == [0, 1, 2] and record.filtered == list(range(7))
+    assert world.clients.uploads == [[0, 1, 2]] and not record.refused, "where all are kept, no claim has decided"
 
 
 def test_a_doubted_client_decides_only_about_itself() -> None:

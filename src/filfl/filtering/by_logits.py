@@ -170,7 +170,7 @@ class ByLogits:
         do. Its weights are not averaged.
         """
         unchecked = [k for k in R.clients if k in S_f and k not in this.updates]
-        if not unchecked or len(S_f) < 2:
+        if not unchecked or len(S_f) < 2 or len(S_f) == len(clients):  # where all are kept, no claim has decided
             return []
         known = np.array(R.clients)
         kept, without = np.isin(known, list(S_f)), known != np.array(unchecked)[:, None]
