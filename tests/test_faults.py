@@ -27,7 +27,7 @@ REPRODUCIBLE = ("config.toml", "clients.csv", "rounds.jsonl", "model.safetensors
 
 @pytest.fixture
 def tiny(blobs: filfl.FederatedData) -> Any:
-    """Makes or resumes the run, and returns what was said."""
+    """Makes or resumes the run, and returns the messages that it printed."""
 
     def run(out: Path, resume: bool = True) -> list[str]:
         said: list[str] = []

@@ -75,7 +75,7 @@ def test_a_single_judge_that_cannot_be_used_keeps_all_clients(loss: float) -> No
     lies = {"loss": lambda reply, rng: loss}
     found = [rounds({"filter.data": "variable", "seed": seed}, 1, **lies)[1][0] for seed in range(12)]
     judged = [record for record in found if record["judges"] == [LIAR]]
-    assert judged, "the liar was never the judge"
+    assert judged, "the false client must be the judge at least once"
     for record in judged:
         assert record["filtered"] == list(range(9)) and NO_JUDGEMENT in record["notes"]
         assert record["refused"].keys() == {str(LIAR)}

@@ -176,7 +176,7 @@ def _npz(folder: Path, **changes: Any) -> FederatedData:
 
 
 def _header(folder: Path, shape: str, descr: str = "'|u1'") -> FederatedData:
-    """An .npz whose header of the images says something else than its content."""
+    """An .npz whose header of the images does not match its content."""
     with zipfile.ZipFile(folder / "a.npz", "w") as archive:
         for name, array in _arrays().items():
             file = io.BytesIO()
