@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from abc import abstractmethod
 from pathlib import Path
 from typing import ClassVar
 
@@ -80,8 +81,9 @@ class _Ended(Part):
             time.sleep(0.005)
         time.sleep(rng.random() * 0.5)
 
+    @abstractmethod
     def end(self, process: subprocess.Popen[str], rng: random.Random) -> None:
-        raise NotImplementedError
+        """End the process at this moment."""
 
     def _start(self, out: str, *more: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "filfl.cli", "run", "run.toml", "--out", out, *more]

@@ -90,3 +90,15 @@ def test_the_loss_by_hand() -> None:
     assert hurting(reward) == [2], "at least three of four stay"
     reward.K = 4
     assert hurting(reward) == []
+
+
+def test_clients_are_compared_with_the_global_model() -> None:
+    """The global model has learnt: a client that is a little better stays, one that is worse is dropped."""
+    rng = np.random.default_rng(0)
+    y = torch.from_numpy(rng.integers(CLASSES, size=M))
+    right = torch.nn.functional.one_hot(y, CLASSES).float()
+    size = 1 + 0.2 * torch.from_numpy(rng.random((M, 1))).float()  # the samples differ
+    z = {0: 2.1 * size * right, 1: 1.5 * size * right, **dict.fromkeys(range(2, 7), 3 * size * right)}
+    reward = EnsembleReward(z, y, cross_entropy, own=lambda: 2 * size * right)
+    reward.K = K
+    assert hurting(reward) == [1]
