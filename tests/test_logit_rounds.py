@@ -237,7 +237,7 @@ class Gone(Wrapper):
     who: frozenset[int] = frozenset()
 
     def uploaded(self, k: int, reply: Any) -> Any:
-        return Failure("no reply within 60 s") if k in self.who else reply
+        return Failure("timeout: no reply within 60 s") if k in self.who else reply
 
 
 def gone(*who: int) -> Callable[[LogitCache], Gone]:
@@ -247,7 +247,7 @@ def gone(*who: int) -> Callable[[LogitCache], Gone]:
 def test_a_client_that_leaves_before_its_upload_is_replaced() -> None:
     world = World(wrap=gone(7), filter=KeepAll(), selection=PowerOfChoice())
     (record,), state = world.run(1)
-    assert record.refused == {7: "no reply within 60 s"}
+    assert record.refused == {7: "timeout: no reply within 60 s"}
     assert record.selected == [4, 5, 6] and world.clients.uploads == [[5, 6, 7], [4]], "replaced by the next choice"
     assert record.filtered == [0, 1, 2, 3, 4, 5, 6]
     assert torch.equal(state.w.vector, world.mean([4, 5, 6]))

@@ -38,6 +38,7 @@ class Node:
 class Info:
     node_id: int
     name: str = ""
+    registered_at: str = ""
 
 
 class MemoryGrid(Grid):
@@ -63,7 +64,8 @@ class MemoryGrid(Grid):
         return [node_id for node_id, node in self.nodes.items() if node.connected]
 
     def get_nodes(self) -> Iterable[Any]:
-        return [Info(node_id, self.nodes[node_id].name) for node_id in self.get_node_ids()]
+        order = {node_id: f"2026-01-01T00:00:00.{i:06d}+00:00" for i, node_id in enumerate(self.nodes, start=1)}
+        return [Info(node_id, self.nodes[node_id].name, order[node_id]) for node_id in self.get_node_ids()]
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
         raise AssertionError(NOT_USED)

@@ -60,7 +60,7 @@ def nan(arrays: dict[str, Any]) -> dict[str, Any]:
 
 FAULTS: dict[str, tuple[Tamper, str]] = {
     "fails": (error, "error 5: Node Unavailable"),
-    "does not reply": (lambda reply: None, "no reply within"),
+    "does not reply": (lambda reply: None, "timeout: no reply within"),
     "sends NaN": (altered(nan), "bias has a value that is not finite"),
     "sends another shape": (altered(lambda a: {**a, "bias": a["bias"][:1]}), r"bias has shape \(1,\)"),
     "sends another type": (altered(lambda a: {**a, "bias": a["bias"].astype("float64")}), "bias has dtype"),

@@ -56,7 +56,7 @@ def test_V_is_sent_once_and_only_selected_nodes_upload(tmp_path: Path) -> None:
     grid = federation(keeping_app())
     run(grid, tmp_path / "run", rounds=4)
     filterings = [record for record in read_run(tmp_path / "run").records if record["did_filter"]]
-    assert len(filterings) == 3
+    assert len(filterings) == 2
     for i, node in enumerate(grid.nodes.values()):
         assert sum(V in got for got in node.got) == 1
         uploads = sum(got == {"filfl"} for got in node.got)
@@ -100,7 +100,7 @@ def test_a_node_that_fails_between_logits_and_upload_is_replaced(tmp_path: Path)
     node.tamper = no_upload
     run(grid, tmp_path / "run", rounds=1, filter="keep-all")
     [record] = read_run(tmp_path / "run").records
-    assert record["refused"] == {str(chosen): "no reply within 30 s"}
+    assert record["refused"] == {str(chosen): "timeout: no reply within 30 s"}
     assert len(record["selected"]) == 2 and chosen not in record["selected"]
     assert set(whole["selected"][1:]) <= set(record["selected"])
 
@@ -112,7 +112,7 @@ def test_a_restarted_node_gets_V_again_and_has_no_weights(tmp_path: Path) -> Non
         for node in grid.nodes.values():
             node.state = RecordDict()
 
-    run(grid, tmp_path / "run", rounds=2, callbacks=[restart])
+    run(grid, tmp_path / "run", rounds=3, callbacks=[restart])
     assert all(sum(V in got for got in node.got) == 2 for node in grid.nodes.values())
     assert not any(record["refused"] for record in read_run(tmp_path / "run").records)
     forgetful = federation(keeping_app())

@@ -2,12 +2,14 @@
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from logging import INFO
 from typing import Any, cast
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.common import log
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
@@ -20,7 +22,7 @@ from filfl.flower.client_queries import HELLO, query_name
 from filfl.flower.logit_messages import NO_V, logit_requests, logits_of, raise_refusal, upload_request
 from filfl.flower.messaging import Messaging, Reply
 from filfl.flower.node_registry import NodeRegistry, safe_name
-from filfl.flower.records import one, to_arrays, to_gradient
+from filfl.flower.records import arrays_of, metrics_of, one, to_arrays, to_gradient, with_integers
 from filfl.flower.wrapped_strategy import OnlyNodes, WrappedStrategy
 from filfl.logits.messages import LogitReply, LogitRequest
 from filfl.selection.base import AnyIds, Queries
@@ -29,6 +31,10 @@ from filfl.weights import Layout, Mismatch, Weights
 MAX_GROWTH = 10
 """A node is refused if it claims more than this many times the examples it reported first: it would dominate the
 average."""
+HELLO_TYPE = f"{MessageType.QUERY}.{HELLO}"
+NO_FUNCTION = "No query function registered"
+"""What Flower says of a ClientApp without a function for a query."""
+MOST_TRACEBACKS = 3
 LOSS_NAMES = ("train_loss", "train-loss", "loss")
 """The names that clients use for their train loss."""
 
@@ -41,7 +47,6 @@ class GridClients:
     strategy: WrappedStrategy
     layout: Layout
     registry: NodeRegistry
-    train_config: ConfigRecord
     max_examples: int
     guard: Guard
     min_nodes: int
@@ -52,7 +57,13 @@ class GridClients:
     """Whether the selection or the judge sends queries to clients. "always": at least one node must answer them."""
     by_partition: bool
     """Whether the partition id is the client's number. In a simulation, node ids differ in every run."""
+    simulated: bool
+    """Whether Flower's simulation engine runs the nodes: then all of them are connected from the start."""
+    train_config: ConfigRecord = field(default_factory=ConfigRecord)
+    """The config of the messages to train. The strategy may change it over the rounds."""
     _sent: tuple[Weights, ArrayRecord] | None = field(default=None, init=False)
+    _asked: list[Message] | None = field(default=None, init=False)
+    _replies: Sequence[Message] = field(default=(), init=False)
     _handshake_done: bool = field(default=False, init=False)
 
     def take_notes(self) -> list[str]:
@@ -65,10 +76,9 @@ class GridClients:
         return self._sent[1]
 
     def reuse(self, weights: Weights, arrays: ArrayRecord) -> None:
-        """Use an existing record for these weights, unless its arrays have other types than the model's."""
-        types = {entry.name: str(entry.dtype).removeprefix("torch.") for entry in self.layout.entries}
-        if types == {name: array.dtype for name, array in arrays.items()}:
-            self._sent = weights, arrays
+        """Send these weights as the strategy made them: FedAdam, for example, returns float64. Integers, of which a
+        mean makes floats, are sent as integers."""
+        self._sent = weights, with_integers(arrays, self.layout)
 
     # The nodes.
 
@@ -78,33 +88,58 @@ class GridClients:
 
     def connected(self) -> Ids:
         """The clients whose nodes are connected now. Waits for enough of them, up to the deadline."""
-        since = time.monotonic()
-        while len(nodes := {int(node.node_id): node for node in self.messaging.grid.get_nodes()}) < self.min_nodes:
+        nodes = self._nodes()
+        since, told = time.monotonic(), -1
+        while len(nodes) < self.min_nodes:
+            enough = "(in a simulation: --federation-config num-supernodes=N)"
+            if self.simulated:
+                raise RunError(
+                    f"the simulation has {len(nodes)} nodes, but {self.min_nodes} are required; start more {enough}, "
+                    "or lower k or min_nodes"
+                )
             if time.monotonic() - since >= self.wait:
                 raise RunError(
                     f"only {len(nodes)} of the {self.min_nodes} required nodes are connected after {self.wait:g} s; "
-                    "start more SuperNodes (in a simulation: --federation-config num-supernodes=N), lower min_nodes, "
-                    "or raise wait"
+                    f"start more SuperNodes {enough}, lower min_nodes, or raise wait"
                 )
+            if len(nodes) != told:
+                told = len(nodes)
+                log(INFO, "waiting for nodes, at most %g s: %d of %d are connected", self.wait, told, self.min_nodes)
             time.sleep(min(1.0, self.wait / 10))
-        if new := sorted(nodes.keys() - self.registry.by_node.keys()):
-            self._register({node: safe_name(nodes[node].name, node) for node in new}, list(nodes))
+            nodes = self._nodes()
+        if nodes.keys() - self.registry.by_node.keys():
+            self._register(nodes)
         known = self.registry.by_node
         return np.array(sorted(known[node].client for node in nodes if node in known), dtype=np.int64)
 
-    def _register(self, new: dict[int, str], connected: Sequence[int]) -> None:
-        """Give client numbers to nodes that were not seen before (node -> its name)."""
-        replies = self._hello(list(new)) if self.queries != "never" or self.by_partition else {}
-        for node, name in new.items():
-            partition, num_examples = replies.get(node, (None, 0))
+    def _nodes(self) -> dict[int, str]:
+        """Node -> its name, in the order in which the nodes were registered with Flower."""
+        found = sorted(self.messaging.grid.get_nodes(), key=lambda n: (str(getattr(n, "registered_at", "")), n.node_id))
+        return {int(node.node_id): safe_name(node.name or "", node.node_id) for node in found}
+
+    def _register(self, connected: Mapping[int, str]) -> None:
+        """Give client numbers to the nodes that were not seen before."""
+        new = [node for node in connected if node not in self.registry.by_node]
+        asks = self.queries != "never" or (self.by_partition and not self.simulated)
+        replies = self._hello(new) if asks else {}
+        reported = {node: reply[0] for node, reply in replies.items() if reply[0] is not None}
+        if self.simulated and len(reported) < len(new):
+            # The simulation engine registers its nodes in the order of their partitions, all at once.
+            reported = {node: position for position, node in enumerate(connected)}
+        for node in new:
+            partition, num_examples = reported.get(node), replies.get(node, (None, 0))[1]
             if not self.by_partition or partition is None:
-                self.registry.add(node, name, num_examples)
-            elif reason := self.registry.add_as(partition, node, connected, num_examples):
+                self.registry.add(node, connected[node], num_examples)
+            elif reason := self.registry.add_as(partition, node, list(connected), num_examples):
                 self.messaging.note(f"node {node} is left out: {reason}")
         self.registry.save()
 
     def _hello(self, nodes: Sequence[int]) -> dict[int, tuple[int | None, int]]:
-        """Node -> its partition id and number of examples, of the nodes that reply."""
+        """Node -> its partition id and number of examples, of the nodes that reply.
+
+        Where nobody has answered yet, nodes are asked one by one: Flower logs a traceback for each ClientApp without a
+        function for queries. After three of them no more are asked.
+        """
 
         def read(reply: Message) -> tuple[int | None, int]:
             metrics = one(reply.content.metric_records, "metrics")
@@ -112,22 +147,44 @@ class GridClients:
             known = isinstance(partition, int) and partition >= 0
             return partition if known else None, _num_examples(metrics, "num-examples", MAX_EXAMPLES)
 
-        messages = [Message(RecordDict(), node, f"{MessageType.QUERY}.{HELLO}") for node in nodes]
-        replies = self.messaging.request(messages, read)
+        def ask(nodes: Sequence[int]) -> dict[int, tuple[int | None, int] | Failure]:
+            return self.messaging.request([Message(RecordDict(), node, HELLO_TYPE) for node in nodes], read)
+
+        replies, rest, lacking = dict[int, Any](), list(nodes), 0
+        while rest and lacking == len(replies) < MOST_TRACEBACKS and not self._handshake_done:
+            replies |= (reply := ask([rest.pop(0)]))
+            lacking += any(isinstance(r, Failure) and NO_FUNCTION in r.reason for r in reply.values())
+        if self._handshake_done or lacking < len(replies):
+            replies |= ask(rest)
         found = {node: reply for node, reply in replies.items() if not isinstance(reply, Failure)}
         self._handshake_done |= bool(found)
-        if self.queries == "always" and not self._handshake_done:
-            reasons = {reply.reason for reply in replies.values() if isinstance(reply, Failure)}
-            raise RunError(
-                "the selection or the filter sends queries to clients, but no node can answer them "
-                f"({min(reasons)}); add filfl.flower.add_queries(app, load) to the ClientApp"
-            )
+        if not self._handshake_done:
+            reason = min(reply.reason for reply in replies.values() if isinstance(reply, Failure))
+            if self.queries == "always":
+                raise RunError(
+                    "the selection or the filter sends queries to clients, but no node can answer them "
+                    f"({reason}); add filfl.flower.add_queries(app, load) to the ClientApp"
+                )
+            self.messaging.note(f"the ClientApp answers no queries ({reason}); filfl.flower.add_queries adds them")
         return found
 
     # The requests of the algorithm (filfl.core.clients.Clients).
 
+    def ask_to_train(self, t: int, ids: Sequence[int], weights: Weights) -> list[Message]:
+        """The messages to train, for a caller that sends them itself and then hands over their replies."""
+        self._asked, self._replies = self._train_messages(t, ids, weights) if ids else [], ()
+        return list(self._asked)
+
+    def hand_over(self, replies: Iterable[Message]) -> None:
+        """The replies to the messages of `ask_to_train`."""
+        self._replies = list(replies)
+
     def train(self, t: int, ids: Sequence[int], weights: Weights) -> dict[int, Update | Failure]:
-        return self._request(ids, self._train_messages(t, ids, weights), self._update)
+        if self._asked is None:
+            return self._request(ids, self._train_messages(t, ids, weights), self._update)
+        messages, replies = self._asked, self._replies
+        self._asked, self._replies = None, ()
+        return self._by_client(ids, self.messaging.read(messages, replies, self._update))
 
     def query(self, query: Query, ids: Sequence[int], weights: Weights) -> dict[int, Any]:
         def read(reply: Message) -> Any:
@@ -145,11 +202,13 @@ class GridClients:
         def read(reply: Message) -> LogitReply:
             return LogitReply(logits_of(reply), *self._metrics_of(reply))
 
+        plain = {message.metadata.dst_node_id: message for message in self._train_messages(t, ids, weights)}
+
         def send(ids: Sequence[int], with_V: frozenset[int]) -> dict[int, LogitReply | Failure]:
-            plain = self._train_messages(t, ids, weights)
+            messages = [plain[node] for k in ids if (node := self.registry.by_client[k].node_id) in plain]
             nodes = frozenset(self.registry.by_client[k].node_id for k in with_V)
             # A selected client is asked once more in this round, with the same deadline; then another may be selected.
-            return self._request(ids, logit_requests(plain, request, nodes, t, 3 * self.messaging.deadline), read)
+            return self._request(ids, logit_requests(messages, request, nodes, t, 3 * self.messaging.deadline), read)
 
         replies = send(ids, request.new_recipients.intersection(ids))
         # A node that was restarted has lost V: repeat the request, with V.
@@ -164,18 +223,23 @@ class GridClients:
     def num_examples(self, ids: AnyIds) -> NDArray[np.int64]:
         return np.array([self.registry.by_client[int(k)].num_examples for k in ids], dtype=np.int64)
 
-    def evaluate(self, t: int, ids: Sequence[int], weights: Weights, config: ConfigRecord) -> list[Message]:
-        """The replies of these clients to Flower's own evaluation of the model. Failures are notes."""
+    def ask_to_evaluate(self, t: int, ids: Sequence[int], weights: Weights, config: ConfigRecord) -> list[Message]:
+        """The messages of Flower's own evaluation of the model."""
+        return self.strategy.evaluate_messages(t, self.arrays(weights), config, self._only(ids))
+
+    def evaluations(
+        self, t: int, ids: Sequence[int], weights: Weights, messages: Sequence[Message], replies: Iterable[Message]
+    ) -> list[Message]:
+        """The replies to them that passed the guard. Failures are notes."""
 
         def read(reply: Message) -> Evaluated:
-            metrics = one(reply.content.metric_records, "metrics")
+            _, metrics = metrics_of(reply, self.strategy.weighted_by)
             n = _num_examples(metrics, self.strategy.weighted_by, self.max_examples)
             scores = {name: value for name, value in metrics.items() if name != self.strategy.weighted_by}
             return Evaluated(n, {name: float(v) for name, v in scores.items() if not isinstance(v, list)}, reply)
 
-        messages = self.strategy.evaluate_messages(t, self.arrays(weights), config, self._only(ids))
-        replies = self._request(ids, messages, read)
-        passed, refused = RoundGuard(self.guard, self.layout, weights).evaluations(replies)
+        found = self._by_client(ids, self.messaging.read(messages, replies, read))
+        passed, refused = RoundGuard(self.guard, self.layout, weights).evaluations(found)
         for k, reason in refused.items():
             self.messaging.note(f"client {k} did not evaluate the model of round {t}: {reason}")
         return [reply.message for reply in passed.values()]
@@ -191,18 +255,22 @@ class GridClients:
     def _request(
         self, ids: Sequence[int], messages: Sequence[Message], read: Callable[[Message], Reply]
     ) -> dict[int, Reply | Failure]:
-        replies = self.messaging.request(messages, read)
-        return {k: replies[self.registry.by_client[k].node_id] for k in ids}
+        return self._by_client(ids, self.messaging.request(messages, read))
+
+    def _by_client(self, ids: Sequence[int], replies: Mapping[int, Reply | Failure]) -> dict[int, Reply | Failure]:
+        """The replies by client. A strategy may ask fewer nodes than were selected."""
+        not_asked = Failure(f"{self.strategy.name} did not ask this node")
+        return {k: replies.get(self.registry.by_client[k].node_id, not_asked) for k in ids}
 
     def _update(self, reply: Message) -> Update:
         raise_refusal(reply)
         n, train_loss = self._metrics_of(reply)
-        arrays = one(reply.content.array_records, "arrays")
+        _, arrays = arrays_of(reply, self.strategy.arrays_key)
         return Update({name: array.numpy() for name, array in arrays.items()}, n, train_loss, message=reply)
 
     def _metrics_of(self, reply: Message) -> tuple[int, float]:
         """The number of examples and the train loss in a reply."""
-        metrics = one(reply.content.metric_records, "metrics")
+        _, metrics = metrics_of(reply, self.strategy.weighted_by)
         n = _num_examples(metrics, self.strategy.weighted_by, self.max_examples)
         node = self.registry.by_node[reply.metadata.src_node_id]
         if node.num_examples and n > MAX_GROWTH * node.num_examples:

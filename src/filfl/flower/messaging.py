@@ -1,9 +1,10 @@
 """Requests to nodes and their replies: deadlines, errors, and replies that are dropped."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from flwr.app import Message
+from flwr.app import Error, Message
+from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
 from filfl.core.clients import Failure
@@ -12,6 +13,11 @@ from filfl.flower.records import size_of
 from filfl.weights import Mismatch
 
 Reply = TypeVar("Reply")
+
+EXPIRED = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE)
+"""The errors with which Flower reports that a message or its reply has expired."""
+LONGEST_TRACEBACK = 100_000
+"""The number of characters of a reason in which the cause is looked for."""
 
 
 class Messaging:
@@ -22,13 +28,23 @@ class Messaging:
         self._notes: list[str] = []
 
     def request(self, messages: Sequence[Message], read: Callable[[Message], Reply]) -> dict[int, Reply | Failure]:
-        """Node -> its reply, for every node that was asked. Waits no longer than the deadline.
+        """Node -> its reply, for every node that was asked. Waits no longer than the deadline."""
+        return self.read(messages, self.send(messages), read)
+
+    def send(self, messages: Iterable[Message]) -> list[Message]:
+        """Send messages, and receive the replies that come until the deadline."""
+        sent = list(messages)
+        for message in sent:
+            message.metadata.ttl = self.deadline  # so that nodes do not work on requests that have expired
+        return list(self.grid.send_and_receive(sent, timeout=self.deadline)) if sent else []
+
+    def read(
+        self, messages: Sequence[Message], replies: Iterable[Message], read: Callable[[Message], Reply]
+    ) -> dict[int, Reply | Failure]:
+        """Node -> its reply, for every node that was asked.
 
         read: what is used of a reply. It may raise any exception: an invalid reply affects only the node that sent it.
         """
-        for message in messages:
-            message.metadata.ttl = self.deadline  # so that nodes do not work on requests that have expired
-        replies = list(self.grid.send_and_receive(list(messages), timeout=self.deadline)) if messages else []
         asked = {message.metadata.message_id: message.metadata.dst_node_id for message in messages}
         answers: dict[int, Message] = {}
         for reply in replies:
@@ -42,8 +58,8 @@ class Messaging:
                 self._drop(reply, "the node has replied already")
             else:
                 answers[node] = reply
-        late = Failure(f"no reply within {self.deadline:g} s")
-        return {node: _read(answers[node], read) if node in answers else late for node in asked.values()}
+        late = Failure(f"timeout: no reply within {self.deadline:g} s")
+        return {node: _read(answers[node], read, late) if node in answers else late for node in asked.values()}
 
     def note(self, text: str) -> None:
         self._notes.append(text)
@@ -57,9 +73,9 @@ class Messaging:
         self.note(f"dropped a reply from node {reply.metadata.src_node_id}: {reason}")
 
 
-def _read(reply: Message, read: Callable[[Message], Reply]) -> Reply | Failure:
+def _read(reply: Message, read: Callable[[Message], Reply], late: Failure) -> Reply | Failure:
     if reply.has_error():
-        return Failure(f"error {reply.error.code}: {one_line(reply.error.reason or 'no reason given')}")
+        return late if reply.error.code in EXPIRED else Failure(f"error {reply.error.code}: {_cause(reply.error)}")
     try:
         return read(reply)
     except Mismatch as reason:
@@ -67,3 +83,12 @@ def _read(reply: Message, read: Callable[[Message], Reply]) -> Reply | Failure:
     except Exception as error:
         unreadable = f"the reply cannot be read ({type(error).__name__}: {one_line(str(error))})"
         return Failure(unreadable, size_of(reply))
+
+
+def _cause(error: Error) -> str:
+    """The reason that a node gave. The simulation engine sends a whole traceback, in which the cause comes last."""
+    reason = error.reason or "no reason given"
+    lines = [line.strip(" '>") for line in reason[-LONGEST_TRACEBACK:].splitlines() if line.strip(" '>")]
+    if "Traceback" not in reason or not lines:
+        return one_line(reason)
+    return one_line(lines[-1])

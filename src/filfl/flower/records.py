@@ -3,13 +3,13 @@
 Arrays are sent as npy, never as pickle.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import torch
-from flwr.app import ArrayRecord, Message
+from flwr.app import Array, ArrayRecord, Message, MetricRecord
 from torch import Tensor
 
 from filfl.errors import ConfigError
@@ -52,6 +52,22 @@ def aggregated(arrays: ArrayRecord, layout: Layout) -> Weights:
     return layout.flatten(values)
 
 
+def with_integers(arrays: ArrayRecord, layout: Layout) -> ArrayRecord:
+    """The record itself, or a copy in which the integers of the model are integers again."""
+    changed = {}
+    for entry in layout.entries:
+        if entry.integer and np.dtype(arrays[entry.name].dtype).kind == "f":
+            values = torch.from_numpy(arrays[entry.name].numpy()).round().to(entry.dtype)
+            changed[entry.name] = Array(values.numpy())
+    return ArrayRecord({**arrays, **changed}) if changed else arrays
+
+
+def in_other_types(arrays: ArrayRecord, layout: Layout) -> dict[str, Tensor]:
+    """The arrays whose type is not that of the model, by name."""
+    types = {entry.name: str(entry.dtype).removeprefix("torch.") for entry in layout.entries}
+    return {name: torch.from_numpy(array.numpy()) for name, array in arrays.items() if array.dtype != types[name]}
+
+
 def to_gradient(arrays: ArrayRecord, layout: Layout) -> Tensor:
     """Gradients by name as a vector [num_trained]; zero for parameters that were not sent."""
     nothing = layout.unflatten(layout.empty())
@@ -70,3 +86,20 @@ def one(records: Mapping[str, Any], kind: str) -> Any:
     if len(records) != 1:
         raise Mismatch(f"the reply has {len(records)} records of {kind} instead of one")
     return next(iter(records.values()))
+
+
+def arrays_of(reply: Message, name: str) -> tuple[str, ArrayRecord]:
+    """The arrays of the model in a reply, and the name of their record: the only one, or the one with this name."""
+    return _chosen(reply.content.array_records, "arrays", lambda key, _: key == name)
+
+
+def metrics_of(reply: Message, weighted_by: str) -> tuple[str, MetricRecord]:
+    """The metrics in a reply, and the name of their record: the only one, or the one with the number of examples."""
+    return _chosen(reply.content.metric_records, "metrics", lambda _, record: weighted_by in record)
+
+
+def _chosen(records: Mapping[str, Any], kind: str, wanted: Callable[[str, Any], bool]) -> tuple[str, Any]:
+    found = {key: record for key, record in records.items() if len(records) == 1 or wanted(key, record)}
+    if len(found) != 1:
+        raise Mismatch(f"the reply has {len(found) or len(records)} records of {kind} instead of one")
+    return next(iter(found.items()))

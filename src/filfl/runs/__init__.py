@@ -1,7 +1,7 @@
 """Run directories (config, records, times, checkpoints) and the loop over the rounds."""
 
 from filfl.runs.callbacks import STOP, Callback, RunCallback, RunStart, Stop, open_callbacks, with_seconds
-from filfl.runs.loop import run_rounds
+from filfl.runs.loop import RunLog, run_rounds
 from filfl.runs.reader import Run, read_run
 from filfl.runs.stopping import EarlyStopping
 from filfl.runs.store import RunStore, finished, open_store
@@ -12,6 +12,7 @@ __all__ = [
     "EarlyStopping",
     "Run",
     "RunCallback",
+    "RunLog",
     "RunStart",
     "RunStore",
     "Stop",

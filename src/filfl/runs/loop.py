@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from filfl.core.round import ALL_REFUSED, filfl_round
-from filfl.core.server import Server, State
+from filfl.core.server import Record, Server, State
 from filfl.errors import RunError
 from filfl.runs.callbacks import Callback, Stop
 from filfl.runs.store import RunStore
@@ -21,39 +22,57 @@ SHARED = ("notes", "uplink_bytes", "downlink_bytes")
 UNTESTED: Mapping[str, Any] = {"test_accuracy": None, "test_loss": None, "metrics": {}}
 
 
+@dataclass
+class RunLog:
+    """The rounds of a run so far: in the store, for the callbacks, and in memory."""
+
+    callbacks: Sequence[Callback]
+    stop_after: int
+    """`guard.stop_after`."""
+    store: RunStore | None = None
+    records: list[dict[str, Any]] = field(default_factory=list)
+
+    def start(self, state: State) -> State:
+        """The state in which the run starts or resumes."""
+        if self.store and self.store.resumed:
+            self.records = list(self.store.records)
+            return self.store.resumed
+        if self.store:
+            self.store.save(0, state)  # identifies the run before its first round
+        return state
+
+    def add(self, record: dict[str, Any], state: State, clock: Stopwatch, last: bool) -> str | None:
+        """Store a round and call the callbacks. Returns the reason if one of them ends the run."""
+        t = record["round"]
+        if self.store:
+            self.store.append(record)
+            with clock("checkpoint"):
+                if t % self.store.config.checkpoint.every == 0 or last:
+                    self.store.save(t, state)
+            self.store.append_times(t, clock.seconds)
+        self.records.append(record)
+        replies = [callback({**record, "seconds": dict(clock.seconds)}, state) for callback in self.callbacks]
+        reasons = [reply.reason for reply in replies if isinstance(reply, Stop)]
+        if reasons and not last:
+            return "; ".join(reasons)
+        stop_if_all_refused(self.records, self.stop_after)
+        return None
+
+
 def run_rounds(
-    server: Server,
-    start: State,
-    rounds: int,
-    test: Test,
-    test_every: int,
-    callbacks: Sequence[Callback],
-    store: RunStore | None = None,
-) -> tuple[State, list[dict[str, Any]], str | None]:
+    server: Server, start: State, rounds: int, test: Test, test_every: int, log: RunLog
+) -> tuple[State, str | None]:
     """Run the missing rounds: from the first one, or after the last one in the store.
 
-    Returns the last state, all records, and the reason if a callback ended the run before its last round.
+    Returns the last state, and the reason if a callback ended the run before its last round.
     """
-    state = store.resumed if store and store.resumed else start
-    records = list(store.records) if store else []
-    if store and not store.resumed:
-        store.save(0, state)  # identifies the run before its first round
-    for t in range(len(records) + 1, rounds + 1):
+    state = log.start(start)
+    for t in range(len(log.records) + 1, rounds + 1):
         clock = Stopwatch()
         state, record = run_round(server, t, state, test if t % test_every == 0 or t == rounds else None, clock)
-        if store:
-            store.append(record)
-            with clock("checkpoint"):
-                if t % store.config.checkpoint.every == 0 or t == rounds:
-                    store.save(t, state)
-            store.append_times(t, clock.seconds)
-        records.append(record)
-        replies = [callback({**record, "seconds": dict(clock.seconds)}, state) for callback in callbacks]
-        reasons = [reply.reason for reply in replies if isinstance(reply, Stop)]
-        if reasons and t < rounds:
-            return state, records, "; ".join(reasons)
-        stop_if_all_refused(records, server.guard.stop_after)
-    return state, records, None
+        if stopped := log.add(record, state, clock, last=t == rounds):
+            return state, stopped
+    return state, None
 
 
 def stop_if_all_refused(records: Sequence[Mapping[str, Any]], rounds: int) -> None:
@@ -77,7 +96,13 @@ def run_round(
     state, happened = filfl_round(t, state, server, clock)
     with clock("evaluate"):
         tested = test(t, state.w) if test else UNTESTED
-    return state, json_safe(with_test(happened.table(), tested))
+    return state, stored_record(happened, tested)
+
+
+def stored_record(happened: Record, tested: Mapping[str, Any]) -> dict[str, Any]:
+    """The record of a round with the test of its model, as it is stored."""
+    record: dict[str, Any] = json_safe(with_test(happened.table(), tested))
+    return record
 
 
 def with_test(within: Mapping[str, Any], tested: Mapping[str, Any]) -> dict[str, Any]:

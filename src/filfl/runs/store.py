@@ -20,7 +20,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -108,6 +108,12 @@ class RunStore:
         with _writing(self.directory):
             return write_summary(self.directory, summary, known)
 
+    def set_rounds(self, rounds: int) -> None:
+        """Store the number of rounds, where it was not known before the last one."""
+        self.config = replace(self.config, rounds=rounds)
+        with _writing(self.directory):
+            _write_config(self.directory, self.config)
+
     def _append_line(self, name: str, value: Mapping[str, Any]) -> bytes:
         """Append a line of JSON to a file, and return the line."""
         line = to_json(value).encode() + b"\n"
@@ -136,16 +142,18 @@ def open_store(
     resume: bool,
     say: Callable[[str], None],
     restart: bool = False,
+    ignored: frozenset[str] = frozenset(),
 ) -> Iterator[RunStore]:
     """Lock a run directory and prepare it for the next round. `say` receives messages for the user.
 
     restart: whether a run that cannot be resumed is moved aside and made again; otherwise it is an error.
+    ignored: keys of the config in which a run that is resumed may differ.
     """
     store = RunStore(directory, config, fingerprint)
     with ExitStack() as stack:
         stack.enter_context(_lock(directory))
         try:
-            usable = _examine(store, device, resume)
+            usable = _examine(store, device, resume, ignored)
         except NotResumable as reason:
             if not restart:
                 raise RunError(
@@ -176,6 +184,14 @@ def _lock(directory: Path) -> AbstractContextManager[Any]:
 def _is_foreign(path: Path) -> bool:
     """Whether this file cannot be left over from a run that was killed before it wrote its config."""
     return path.name not in (".lock", "checkpoints", CLIENTS) and not path.match(TEMPORARY)
+
+
+def stored_config(directory: Path) -> dict[str, Any]:
+    """The table of the config of a run; empty if it cannot be read."""
+    try:
+        return tomllib.loads((directory / CONFIG).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
 
 
 def finished(directory: Path, fingerprint: str) -> dict[str, Any] | None:
@@ -224,7 +240,7 @@ class NotResumable(Exception):
     """A run without a usable checkpoint. The message is the reason."""
 
 
-def _examine(store: RunStore, device: torch.device, resume: bool) -> Usable:
+def _examine(store: RunStore, device: torch.device, resume: bool, ignored: frozenset[str]) -> Usable:
     """Find the newest usable checkpoint. Nothing is written."""
     directory = store.directory
     config_path = directory / CONFIG
@@ -237,7 +253,7 @@ def _examine(store: RunStore, device: torch.device, resume: bool) -> Usable:
     except (OSError, ValueError, RecursionError):
         stored = None  # a checkpoint of the same run tells that it had the same config
     if stored is not None:
-        _check_same_config(directory, stored, store.config)
+        _check_same_config(directory, stored, store.config, ignored)
     lines = content(directory / RECORDS).splitlines(keepends=True)
     refused: dict[int, checkpoint.Refused] = {}
     for t in checkpoint.rounds_saved(store.checkpoints):
@@ -268,7 +284,10 @@ def _prepare(store: RunStore, clients: ClientTable, usable: Usable, say: Callabl
         say(f"checkpoint of round {t} refused: {reason}")
         move_aside(checkpoint.path_of(store.checkpoints, t), "refused")
     if (directory / SUMMARY).exists():
-        say(f"{directory} was finished, but damaged since then; finishing it again after round {usable.t}")
+        summary = read_summary(directory)
+        intact = summary is not None and not changed_files(directory, summary)
+        what = "; continuing it" if intact else ", but damaged since then; finishing it again"
+        say(f"{directory} was finished{what} after round {usable.t}")
     with _writing(directory):
         _remove_leftovers(directory, store.config)
         clients.write(directory / CLIENTS)
@@ -307,13 +326,13 @@ def _remove_leftovers(directory: Path, config: Config) -> None:
             path.unlink(missing_ok=True)
 
 
-def _check_same_config(directory: Path, table: Mapping[str, Any], config: Config) -> None:
+def _check_same_config(directory: Path, table: Mapping[str, Any], config: Config, ignored: frozenset[str]) -> None:
     try:
         stored = dotted_keys(identity_of(table))
     except (TypeError, AttributeError):
         stored = {}
     given = dotted_keys(config.identity())
-    for key in sorted({*given, *stored}):
+    for key in sorted({*given, *stored} - ignored):
         ours, theirs = given.get(key, "unset"), stored.get(key, "unset")
         if ours != theirs:
             raise RunError(

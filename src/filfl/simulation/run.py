@@ -23,6 +23,7 @@ from filfl.models import Model
 from filfl.runs import (
     Callback,
     RunCallback,
+    RunLog,
     RunStart,
     RunStore,
     finished,
@@ -108,17 +109,16 @@ def _run(
             say(warning)
         watching = [_warn_if_all_refused(say, parts.data.names), _repeat_warnings(say, server.warnings)]
         with open_callbacks([*watching, *callbacks], start) as watchers:
-            state, records, stopped = run_rounds(
-                server, parts.start, config.rounds, parts.test, config.evaluate.every, watchers, store
-            )
+            log = RunLog(watchers, config.guard.stop_after, store)
+            state, stopped = run_rounds(server, parts.start, config.rounds, parts.test, config.evaluate.every, log)
         if stopped:
-            say(f"stopped after round {len(records)} of {config.rounds}: {stopped}")
+            say(f"stopped after round {len(log.records)} of {config.rounds}: {stopped}")
         final = Trained(parts.net.module, Inputs.of(parts.data))
         sets, weights = parts.sets(), parts.net.state(state.w)
         facts = {**sets, INPUTS: final.inputs.table(), FROM_PYTHON: list(from_python)}
-        summary = store.finish(weights, facts, stopped) if store else {**summarize(records, stopped), **sets}
+        summary = store.finish(weights, facts, stopped) if store else {**summarize(log.records, stopped), **sets}
     parts.net.load(state.w)
-    return Result(config, records, summary, final, directory, parts.client_table())
+    return Result(config, log.records, summary, final, directory, parts.client_table())
 
 
 @contextmanager

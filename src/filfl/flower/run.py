@@ -1,0 +1,401 @@
+"""A run on Flower, between the calls of Flower's loop: `configure_train`, `aggregate_train`, `configure_evaluate` and
+`aggregate_evaluate`. A round is `filfl.core.round`, as in the simulator."""
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import partial
+from logging import INFO, WARNING
+from pathlib import Path
+from typing import Any
+
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.common import log
+from flwr.serverapp import Grid
+
+from filfl.config.config import Config
+from filfl.core.metering import SCALARS
+from filfl.core.round import BegunRound, begin_round, finish_round
+from filfl.core.selector import Selector
+from filfl.core.server import Outcome, Record, Server, State
+from filfl.errors import PluginError, RunError, one_line
+from filfl.filtering.filtering_set import FilteringSet
+from filfl.filtering.judges import JUDGES
+from filfl.flower.grid_clients import GridClients
+from filfl.flower.messaging import Messaging
+from filfl.flower.node_registry import NODES, NodeRegistry
+from filfl.flower.plugins import ARRAYS, ByFunction, ConnectedNodes, LossFunction, StrategyAverage
+from filfl.flower.records import layout_of, to_weights
+from filfl.flower.wrapped_strategy import WrappedStrategy
+from filfl.logits.messages import Recipients
+from filfl.rng import stream
+from filfl.runs import Callback, RunCallback, RunLog, RunStart, RunStore, finished, open_callbacks, open_store
+from filfl.runs.callbacks import with_seconds
+from filfl.runs.files import to_json
+from filfl.runs.loop import UNTESTED, stored_record
+from filfl.runs.make_server import make_server
+from filfl.runs.metrics import ACCURACY_NAMES, LOSS_NAMES
+from filfl.runs.seal import CLIENTS, TIMES
+from filfl.runs.store import read_times, repair_finished, stored_config
+from filfl.system import Stopwatch, one_thread
+from filfl.weights import Layout, Mismatch
+
+AUTO = "auto"
+"""The value of `out` for a new directory."""
+WITHHELD = "the replies of this round were not passed on to filfl; the model is unchanged"
+AfterRound = Callable[[int, ArrayRecord, MetricRecord], None]
+"""(round, the model after it, the metrics of its test), like Flower's `evaluate_fn`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The arguments of `filfl.flower.FilFL`."""
+
+    config: Config
+    wrapped: WrappedStrategy
+    evaluate: LossFunction | FilteringSet | None
+    out: Path | None
+    new_out: bool
+    """Whether `out` was chosen by filfl: then a run without it is better than none."""
+    share: float | None
+    """The share of the connected nodes that train per round; None: `selection.k` nodes."""
+    min_nodes: int
+    wait: float
+    max_examples: int
+    identity: str
+    callbacks: Sequence[Callback | RunCallback]
+    after_round: AfterRound | None
+
+    @property
+    def V(self) -> FilteringSet | None:
+        return self.evaluate if isinstance(self.evaluate, FilteringSet) else None
+
+
+@dataclass(kw_only=True, eq=False)
+class FlowerRun:
+    """A run in progress."""
+
+    settings: Settings
+    config: Config
+    rounds: int | None
+    """The number of rounds; None if another strategy's loop drives the run and does not tell."""
+    clients: GridClients
+    registry: NodeRegistry
+    server: Server
+    average: StrategyAverage
+    layout: Layout
+    state: State
+    log: RunLog
+    stack: ExitStack
+    """What is closed with the run: the store, the callbacks, the thread limit."""
+    _arrays: ArrayRecord
+    """The model of `state`, as Flower has it."""
+    _begun: BegunRound | None = None
+    _happened: Record | None = None
+    _sent_at: float = 0.0
+    _clock: Stopwatch = field(default_factory=Stopwatch)
+    _evaluation: tuple[list[int], list[Message]] = field(default_factory=lambda: ([], []))
+    _by_clients: MetricRecord | None = None
+    _evaluation_bytes: Mapping[str, int] = field(default_factory=dict)
+    _closed: bool = False
+
+    @classmethod
+    def open(
+        cls, settings: Settings, grid: Grid, initial: ArrayRecord, rounds: int | None, timeout: float
+    ) -> "FlowerRun":
+        """Prepare a run: read what is stored of it, and try `evaluate` before anybody trains."""
+        V, wrapped = settings.V, settings.wrapped
+        layout = layout_of(initial) if V is None else V.layout
+        try:
+            start = State(to_weights(initial, layout))
+        except Mismatch as reason:
+            raise PluginError(f"initial_arrays do not fit the network of the filtering set: {reason}") from None
+        judge = None
+        if isinstance(settings.evaluate, LossFunction):
+            settings.evaluate.try_once(initial)
+            judge = ByFunction(settings.evaluate, layout)
+        out = settings.out if not settings.new_out or _can_write(settings.out) else None
+        registry = NodeRegistry(out / NODES if out else None)
+        options, simulated = settings.config.filter, type(grid).__name__ == "InMemoryGrid"
+        clients = GridClients(
+            messaging=Messaging(grid, float(timeout)),
+            strategy=wrapped,
+            layout=layout,
+            registry=registry,
+            max_examples=settings.max_examples,
+            guard=settings.config.guard,
+            min_nodes=settings.min_nodes,
+            wait=settings.wait,
+            queries="always" if options.method and options.data in JUDGES else settings.config.selection.queries,
+            by_partition=settings.identity == "partition" or (settings.identity == "auto" and simulated),
+            simulated=simulated,
+        )
+        average = StrategyAverage(strategy=wrapped.name, clients=clients, metrics={})
+        nodes = ConnectedNodes(share=settings.share, clients=clients)
+        config = replace(settings.config, availability=nodes, aggregation=average)
+        config = config if rounds is None else replace(config, rounds=rounds)
+        with ExitStack() as stack:
+            store = _open_store(stack, out, config, layout, registry, rounds) if out else None
+            if V is not None:
+                stack.enter_context(one_thread())  # an evaluation uses one thread, so that its bits are always the same
+            trusted = partial(registry.named, config.data.trusted) if config.data.trusted else None
+            server = make_server(config, clients, layout, V, judge=judge, trusted=trusted)
+            for warning in server.warnings:
+                log(WARNING, warning)
+            run = cls(
+                settings=replace(settings, out=out),
+                config=config,
+                rounds=rounds,
+                clients=clients,
+                registry=registry,
+                server=server,
+                average=average,
+                layout=layout,
+                state=start,
+                log=RunLog([], config.guard.stop_after, store),
+                stack=stack,
+                _arrays=initial,
+            )
+            before = with_seconds(store.records, read_times(store.directory / TIMES)) if store else []
+            told = RunStart(config, out, before, partial(log, INFO))
+            run.log.callbacks = stack.enter_context(open_callbacks([run._follow, *settings.callbacks], told))
+            run.state = run.log.start(start)
+            if run.state is not start:
+                run._resume()
+            run.stack = stack.pop_all()
+        return run
+
+    @property
+    def arrays(self) -> ArrayRecord:
+        """The current model."""
+        return self._arrays
+
+    @property
+    def done(self) -> int:
+        """The number of rounds that are finished."""
+        return len(self.log.records)
+
+    # The methods of Flower's loop.
+
+    def begin(self, t: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> list[Message]:
+        """Lines 3, 10 and 11 of Algorithm 1: the messages to the nodes that train."""
+        self._end_pending()
+        self._use(arrays)
+        self.clients.messaging.grid, self.clients.train_config = grid, config
+        self._clock = Stopwatch()
+        self._begun = begun = begin_round(t, self.state, self._server(), self._clock)
+        by_logits = begun.considered is not None and self.config.filter.transport == "logits"
+        # In a round by logits, replies have no weights, and nodes are asked a second time: all of it in `finish`.
+        messages = [] if by_logits else self.clients.ask_to_train(t, begun.trains, self.state.w)
+        self._sent_at = time.perf_counter()
+        return messages
+
+    def finish(self, t: int, replies: Iterable[Message]) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Lines 4-9 or 12-16, and 18-19: the new model, or None if it has not changed."""
+        begun, self._begun = self._begun, None
+        if begun is None or begun.t != t:
+            raise RunError(f"aggregate_train was called for round {t} without configure_train")
+        self.clients.hand_over(replies)
+        self._clock.seconds["train"] += time.perf_counter() - self._sent_at
+        self.state, self._happened = finish_round(begun)
+        if self.state.w is begun.state.w:
+            return None, self.average.metrics.get(t)
+        self._arrays = self.clients.arrays(self.state.w)
+        return self._arrays, self.average.metrics.get(t)
+
+    def ask_to_evaluate(self, t: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> list[Message]:
+        """The messages to a random share of the connected clients to evaluate the model."""
+        self._use(arrays)
+        self.clients.messaging.grid = grid
+        share = self.settings.wrapped.fraction_evaluate
+        if not self.tests(t) or not share or not len(connected := self.clients.connected()):
+            return []
+        number = max(1, int(share * len(connected)))
+        drawn = stream(self.config.seed, t, "evaluate").choice(connected, size=number, replace=False)
+        ids = sorted(int(k) for k in drawn)
+        messages = self.clients.ask_to_evaluate(t, ids, self.state.w, config)
+        self._evaluation = ids, messages
+        self._sent_at = time.perf_counter()
+        return list(messages)
+
+    def evaluated(self, t: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """The mean of the clients' metrics."""
+        (ids, messages), self._evaluation = self._evaluation, ([], [])
+        if not ids:
+            return None
+        usable = self.clients.evaluations(t, ids, self.state.w, messages, replies)
+        self._clock.seconds["evaluate"] += time.perf_counter() - self._sent_at
+        down = self.layout.num_bytes * len(messages)
+        self._evaluation_bytes = {"uplink_bytes": SCALARS * len(usable), "downlink_bytes": down}
+        if usable:
+            self._by_clients, notes = self.settings.wrapped.evaluated(t, usable)
+            for note in notes:
+                self.clients.messaging.note(note)
+        return self._by_clients
+
+    def tests(self, t: int) -> bool:
+        """Whether the model of round t is tested."""
+        return t % self.config.evaluate.every == 0 or t == self.rounds
+
+    def end_round(self, by_server: MetricRecord | None = None) -> str | None:
+        """Store the round with the test of its model. Returns the reason if a callback ends the run."""
+        happened, self._happened = self._happened, None
+        if happened is None:
+            return None
+        scores: Mapping[str, Any] = dict(by_server or self._by_clients or {})
+        # Where clients evaluate, the names are theirs.
+        numbers = {one_line(name): float(value) for name, value in scores.items() if isinstance(value, int | float)}
+        tested = {
+            **UNTESTED,
+            "test_accuracy": next((numbers[name] for name in ACCURACY_NAMES if name in numbers), None),
+            "test_loss": next((numbers[name] for name in LOSS_NAMES if name in numbers), None),
+            "metrics": numbers,
+            "notes": self.clients.take_notes(),
+            **self._evaluation_bytes,
+        }
+        self._by_clients, self._evaluation_bytes = None, {}
+        record = stored_record(happened, tested)
+        stopped = self.log.add(record, self.state, self._clock, last=record["round"] == self.rounds)
+        if self.settings.after_round:
+            self.settings.after_round(record["round"], self._arrays, MetricRecord(dict[str, Any](numbers)))
+        return stopped
+
+    def close(self, stopped: str | None = None) -> None:
+        """Finish the run store, after the last round."""
+        if self._closed:
+            return
+        self._closed = True
+        with self.stack:
+            self._end_pending()
+            if store := self.log.store:
+                if self.rounds is None:
+                    store.set_rounds(self.done)
+                # The server knows a frozen part only where it has the network.
+                V = self.settings.V
+                w = self.state.w
+                store.finish(self.layout.unflatten(w) if V is None else V.state(w), stopped=stopped)
+
+    def _resume(self) -> None:
+        """The model of the resumed state, with the types that the strategy gave it."""
+        memory = self.state.memory
+        self.settings.wrapped.restore({k: v for k, v in memory.items() if not k.startswith(ARRAYS)}.items())
+        precise = {key.removeprefix(ARRAYS): value for key, value in memory.items() if key.startswith(ARRAYS)}
+        arrays = self.layout.unflatten(self.state.w) | {name: value.cpu() for name, value in precise.items()}
+        self._arrays = ArrayRecord(arrays)
+        self.clients.reuse(self.state.w, self._arrays)
+
+    def _server(self) -> Server:
+        """The server of the next round, whose K may depend on the number of connected nodes."""
+        if self.settings.share is None:
+            return self.server
+        k = max(1, int(self.settings.share * len(self.clients.connected())))
+        return replace(self.server, selector=Selector(self.config.seed, replace(self.config.selection, k=k)))
+
+    def _use(self, arrays: ArrayRecord) -> None:
+        """Go on with these arrays: a strategy around this one may have changed them, as one with noise does."""
+        if arrays is self._arrays:
+            return
+        try:
+            w = to_weights(arrays, self.layout)
+        except Mismatch as reason:
+            raise PluginError(f"the arrays do not fit the model of this run: {reason}") from None
+        self.state, self._arrays = replace(self.state, w=w), arrays
+        self.clients.reuse(w, arrays)
+
+    def _end_pending(self) -> None:
+        """End a round whose replies or evaluation a strategy around this one has not passed on."""
+        if (begun := self._begun) is not None:
+            self._begun = None
+            nothing = Outcome(
+                S_f=begun.state.S_f,
+                eligible=begun.eligible,
+                A_t=[],
+                updates={},
+                past=begun.state.past,
+                latest=begun.state.latest,
+                recipients=begun.state.recipients,
+                notes=[WITHHELD],
+            )
+            self._happened = Record.of(begun.t, begun.S_t, nothing, begun.exchange, begun.server, [])
+        self.end_round()
+
+    def _follow(self, record: Mapping[str, Any], state: State) -> None:
+        """Log the round and store the registered clients."""
+        log_round(record, self.rounds, self.registry.names())
+        if self.settings.out:
+            self.registry.save()
+            self.registry.registered(self.config.data.trusted).write(self.settings.out / CLIENTS)
+
+
+def new_directory() -> Path:
+    """The default run directory: a new one for every run, below the current directory."""
+    return Path("runs") / f"flower-{datetime.now():%Y%m%d-%H%M%S-%f}"
+
+
+def _can_write(directory: Path | None) -> bool:
+    """Whether a run directory can be made; a server without a disk to write to runs without one."""
+    try:
+        assert directory is not None
+        directory.mkdir(parents=True)
+    except OSError as error:
+        log(WARNING, "the run is not stored: %s cannot be made (%s); choose a directory with out", directory, error)
+        return False
+    return True
+
+
+def _open_store(
+    stack: ExitStack,
+    out: Path,
+    config: Config,
+    layout: Layout,
+    registry: NodeRegistry,
+    rounds: int | None,
+) -> RunStore:
+    """The run store in `out`, with the state to resume from."""
+    # The initial weights do not identify the run: they may differ when it is resumed. Nor does the number of rounds:
+    # a run may be continued.
+    entries = [(e.name, e.shape, str(e.dtype)) for e in layout.entries]
+    identity = {key: value for key, value in config.identity().items() if key != "rounds"}
+    fingerprint = hashlib.sha256(to_json([identity, entries]).encode()).hexdigest()
+    device, say = torch.get_default_device(), partial(log, INFO)
+    registered = registry.registered(config.data.trusted)
+    if summary := finished(out, fingerprint):
+        asked = stored_config(out).get("rounds", 0)
+        if rounds is None or rounds <= asked:
+            if registry.by_client:
+                repair_finished(out, replace(config, rounds=asked), registered, summary, say)
+            raise RunError(
+                f"{out} holds a finished run of {asked} rounds; to continue it, ask for more rounds; to start again, "
+                "choose another directory"
+            )
+    store = stack.enter_context(
+        open_store(out, config, registered, fingerprint, device, True, say, ignored=frozenset(["rounds"]))
+    )
+    log(INFO, "run directory: %s", out.resolve())
+    if store.resumed:
+        if rounds is None:
+            raise RunError(
+                f"{out} holds an interrupted run, which only FilFL.start can resume; choose another directory"
+            )
+        # In a new run, nodes do not have V.
+        store.resumed = replace(store.resumed, recipients=Recipients())
+        log(INFO, "resuming after round %d of the run in %s", len(store.records), out)
+    return store
+
+
+def log_round(record: Mapping[str, Any], rounds: int | None, names: Mapping[int, str]) -> None:
+    """Log what happened in a round. `names` are those of the clients; one without a name is known by its number."""
+    scores = {name: record[f"test_{name}"] for name in ("accuracy", "loss")}
+    tested = "".join(f", {name} {score:.3f}" for name, score in scores.items() if score is not None)
+    eligible = f"{'filtered: ' if record['did_filter'] else ''}{record['num_filtered']} eligible"
+    selected = ", ".join(names.get(k, str(k)) for k in record["selected"])
+    known = f"available {record['num_available']}, {eligible}, selected {selected}{tested}"
+    log(INFO, "[ROUND %d%s] %s", record["round"], f"/{rounds}" if rounds else "", known)
+    for client, reason in record["refused"].items():
+        log(WARNING, "\tclient %s refused: %s", names.get(int(client), client), reason)
+    for note in record["notes"]:
+        log(INFO, "\t%s", note)
