@@ -24,13 +24,14 @@ from filfl.errors import RunError
 from filfl.report.formatting import MINUS, NONE
 from filfl.report.html.clients import client_map, client_values, decisions
 from filfl.report.html.collect import ArmRuns, Section, collect
+from filfl.report.html.events import events
 from filfl.report.html.headline import filtering_set_warnings, headline, measure
 from filfl.report.html.render import render, report_data, settings, to_script
 from filfl.report.plots import label_points
 from filfl.report.series import CURVES, Series, series_of
 from filfl.report.table import page_row
 from filfl.report.values import NOT_MEASURED, hurting_sentence
-from filfl.runs.client_table import ClientTable
+from filfl.runs.client_table import NOT_SEEN, ClientTable
 from filfl.runs.clients import client_rows
 from filfl.runs.reader import Run, is_record, read_finished_run, read_run, scan_run
 from sealed import reseal
@@ -178,8 +179,30 @@ def test_client_map_and_counts_by_hand() -> None:
     assert found["map"][3] == "012", "a new client is not considered before the next filter round"
     assert (found["considered"], found["kept"]) == ([1, 1, 2, 1], [1, 1, 1, 0])
     assert (found["available"], found["selected"]) == ([2, 2, 3, 2], [2, 0, 1, 0])
-    assert (found["refused"], found["why"]) == ([1, 0, 0, 0], {"0": "not finite"})
+    assert found["refused"] == [1, 0, 0, 0]
     assert (found["names"], found["fault"]) == (["c0", "c1", "c2", "c3"], ["", "random labels", "", ""])
+
+
+def test_all_refusals_and_notes_are_listed() -> None:
+    far = "the norm of the update is {}, more than 100 times the median"
+    records = [
+        record(1, refused={"1": "not finite", "2": far.format(7.5)}, notes=["waiting"]),
+        record(2, refused={"1": "timeout: no reply within 5 s"}),
+        record(3, refused={"2": far.format("8e+30")}, notes=["waiting", "dropped a reply"]),
+    ]
+    assert events(stored("dgf", records, noisy=4 * (False,))) == [
+        [1, "c1", "not finite", 1, 1, 1],
+        [2, "c2", far.format("8e+30"), 2, 1, 3],
+        [None, "", "waiting", 2, 1, 3],
+        [1, "c1", "timeout: no reply within 5 s", 1, 2, 2],
+        [None, "", "dropped a reply", 1, 3, 3],
+    ]
+
+
+def test_numbers_without_a_node_are_no_clients() -> None:
+    names = np.array(["site0", NOT_SEEN, "site2", NOT_SEEN])
+    table = ClientTable(names, np.array([5, 0, 0, 7]), np.full(4, "", dtype=object), np.zeros(4, dtype=bool))
+    assert table.seen() == [0, 2, 3], "a node may have this name"
 
 
 def test_without_a_filter_every_available_client_may_be_selected() -> None:

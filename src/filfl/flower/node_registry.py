@@ -8,12 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from filfl.errors import RunError, one_line
-from filfl.runs.client_table import ClientTable
+from filfl.runs.client_table import NOT_SEEN, ClientTable
 from filfl.runs.files import write_atomic
 
 NODES = "nodes.json"
-UNKNOWN = "not seen"
-"""The name of a client number without a node."""
 MAX_NAME = 100
 """The number of characters that are kept of a node's name."""
 
@@ -93,7 +91,7 @@ class NodeRegistry:
     def registered(self, trusted: Sequence[str] = ()) -> ClientTable:
         """The clients as listed in a run directory, without gaps. `trusted`: the names of those that are trusted."""
         numbers = range(max(self.by_client, default=-1) + 1)
-        nodes = [self.by_client.get(k, Node(0, k, UNKNOWN)) for k in numbers]
+        nodes = [self.by_client.get(k, Node(0, k, NOT_SEEN)) for k in numbers]
         return ClientTable(
             np.array([node.name for node in nodes], dtype=np.str_),
             np.array([node.num_examples for node in nodes], dtype=np.int64),

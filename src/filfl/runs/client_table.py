@@ -22,6 +22,8 @@ YES = "yes"
 ROWS = 50_000
 """Clients per piece."""
 LONGEST_NAME = 2**30
+NOT_SEEN = "not seen"
+"""The name of a client number that no node of a federation has."""
 ENCODING, ERRORS = "utf-8", "surrogatepass"
 """A name can be any string of a source, also half of a surrogate pair."""
 
@@ -52,6 +54,12 @@ class ClientTable:
     def noisy(self) -> NDArray[np.bool_]:
         """Whether each client has any fault."""
         return np.asarray(self.fault != "", dtype=bool)
+
+    def seen(self) -> Sequence[int]:
+        """The clients without numbers that no node has."""
+        if not bool((empty := self.num_train == 0).any()):
+            return range(len(self))
+        return [k for k in range(len(self)) if not (empty[k] and str(self.names[k]) == NOT_SEEN)]
 
     def __len__(self) -> int:
         return len(self.fault)

@@ -47,6 +47,11 @@ class Run:
     def name(self) -> str:
         return str(self.table.get("name", self.directory.name))
 
+    def name_of(self, client: int) -> str:
+        """The name of a client, or its number."""
+        known = self.clients is not None and 0 <= client < len(self.clients)
+        return str(self.clients.names[client]) if self.clients is not None and known else str(client)
+
     @property
     def seed(self) -> int:
         seed = self.table.get("seed", 0)

@@ -29,7 +29,7 @@ def client_map(run: Run) -> dict[str, Any]:
     counts = {part: rounds_in(run, part) for part in ("considered", "selected", "refused", "kept")}
     involved = counts["considered"] + counts["selected"] + counts["refused"]
     named = involved.keys() | {k for record in run.records for k in record["available"] or ()}
-    known = range(len(run.clients)) if run.clients else sorted(named)
+    known = run.clients.seen() if run.clients else sorted(named)
     # The sort is stable: of clients that are equally involved, the first ones are shown.
     shown = np.array(sorted(sorted(known, key=lambda k: -involved[k])[:MOST_SHOWN]), dtype=np.int64)
     available, all_listed = np.zeros(len(shown), dtype=np.int64), True
@@ -60,7 +60,7 @@ def client_map(run: Run) -> dict[str, Any]:
         "fault": clients.fault[shown].tolist() if clients else None,
         "available": available.tolist() if all_listed else None,
         **{part: [rounds[k] for k in shown.tolist()] for part, rounds in counts.items()},
-        "why": {k: reason for record in run.records for k, reason in record["refused"].items()},
+        "trusted": clients.trusted[shown].tolist() if clients else None,
     }
 
 

@@ -1,7 +1,6 @@
 """The top of the page: which arm is best, by how much, at what cost, and which clients hurt."""
 
 import dataclasses
-import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +11,7 @@ from filfl.core.evidence import PREFIX
 from filfl.report.formatting import NONE, count, megabytes, p_equals, percent, spread_text
 from filfl.report.html.clients import rounds_in
 from filfl.report.html.collect import Section
+from filfl.report.html.events import alike
 from filfl.report.measures import SHARES, key_of, measure_named, primary_of
 from filfl.report.statistics import LEVEL, ArmStatistics, compare_arms, default_target
 from filfl.report.table import change_text, final_difference
@@ -82,8 +82,7 @@ def filtering_set_warnings(section: Section) -> list[str]:
         for run in arm.started:
             notes = dict.fromkeys(note for record in run.records for note in record["notes"])
             for text in (note.removeprefix(PREFIX) for note in notes if note.startswith(PREFIX)):
-                kind = re.sub(r"[-+.,\d\s]+", " ", text)
-                found.setdefault(kind, (text, []))[1].append(f"{arm.name}, seed {run.seed}")
+                found.setdefault(alike(text), (text, []))[1].append(f"{arm.name}, seed {run.seed}")
     warnings = []
     for text, (first, *others) in found.values():
         more = f" and {count(len(others), 'more run')}" if others else ""

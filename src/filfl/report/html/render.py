@@ -19,6 +19,7 @@ from filfl.config.schema import show
 from filfl.errors import encodable, one_line
 from filfl.report.html.clients import MOST_DECISIONS, client_map, client_values, decisions
 from filfl.report.html.collect import ArmRuns, Section
+from filfl.report.html.events import events
 from filfl.report.html.headline import filtering_set_warnings, goal_text, headline, measure, problems_of
 from filfl.report.measures import OWN, SHARES, key_of, measure_keys, primary_of
 from filfl.report.plots import arm_places
@@ -39,6 +40,7 @@ ShowRun = Callable[[Run, int], dict[str, Any]]
 
 def show_run(run: Run, most: int) -> dict[str, Any]:
     by_client = {"clients": client_map(run), "values": client_values(run, most), "traces": decisions(run, most)}
+    by_client["events"] = events(run)
     return {**_run_facts(run), **by_client}
 
 

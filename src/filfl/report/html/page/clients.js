@@ -17,7 +17,8 @@ function drawClients(section) {
   const run = chosenRun(section);
   if (!run) {
     byId("shown").textContent = "No run has started.";
-    for (const id of ["map", "clients", "states"]) byId(id).replaceChildren();
+    for (const id of ["map", "clients", "states", "events"]) byId(id).replaceChildren();
+    byId("happened").hidden = true;
     return;
   }
   drawRunChooser(section, run, byId("arm"), byId("seed"));
@@ -31,6 +32,7 @@ function drawClients(section) {
   if (clients.considered.some(Boolean)) legend.push(stateKey("var(--muted)", "tick on top: filter round"));
   byId("states").replaceChildren(...legend.filter(Boolean));
   drawClientTable(section, run);
+  drawEvents(run);
 }
 
 function stateKey(background, words) {
@@ -89,13 +91,13 @@ function drawClientTable(section, run) {
       share,
       attributes: { "data-row": i, onmouseenter: () => markRow(i), onmouseleave: unmark },
       cells: [
-        { value: c.names[i], show: c.names[i] },
+        { value: c.names[i], show: c.trusted && c.trusted[i] ? `${c.names[i]} (trusted)` : c.names[i] },
         { value: fault, show: fault ? element("span", { class: "flag" }, fault) : "" },
         { value: share, show: shareBar(share) },
         number(filters ? c.kept[i] : null),
         number(c.considered[i]),
         number(c.selected[i]),
-        { ...number(c.refused[i]), show: refusedCell(c, id, i) },
+        { ...number(c.refused[i]), show: refusedCell(run, id, i) },
         number(c.available ? c.available[i] : null),
         number(c.sizes ? c.sizes[i] : null),
       ],
@@ -117,8 +119,25 @@ function shareBar(share) {
   return element("span", {}, `${Math.round(100 * share)} %`, bar);
 }
 
-function refusedCell(clients, id, i) {
-  return clients.refused[i] ? element("span", { title: clients.why[id] }, String(clients.refused[i])) : "0";
+function refusedCell(run, id, i) {
+  const reasons = run.events.filter(([client]) => client === id).map(([, , text]) => text);
+  return run.clients.refused[i] ? element("span", { title: reasons.join("\n") }, String(run.clients.refused[i])) : "0";
+}
+
+/** Every reason for which replies were refused, and every note. */
+function drawEvents(run) {
+  byId("happened").hidden = !run.events.length;
+  const columns = [
+    { label: "client", hint: "The client whose reply was refused; notes have none", text: true },
+    { label: "reason or note", hint: "With the numbers of the last of these rounds", text: true },
+    { label: "rounds", hint: "In how many rounds" },
+    { label: "first", hint: "The first of these rounds" },
+    { label: "last", hint: "The last of these rounds" },
+  ];
+  const rows = run.events.map(([, name, text, ...numbers]) => ({
+    cells: [{ value: name, show: name }, { value: text, show: text }, ...numbers.map(number)],
+  }));
+  sortableTable(byId("events"), "events", columns, rows, { column: 3, up: true });
 }
 
 /** The map: one row per client in the order of the table, one column per round. */

@@ -174,6 +174,7 @@ function badMarks(rows) {
 function valueTip(row) {
   const about = [`selected in ${row.selected} rounds`];
   if (row.considered) about.unshift(`kept in ${row.kept} of ${row.considered} filterings`);
+  if (row.trusted) about.push("trusted: its labels are known to be right");
   if (row.refused) about.push(`refused ${row.refused} times`);
   if (row.examples !== null) about.push(`${row.examples.toLocaleString("en")} samples`);
   return element(
