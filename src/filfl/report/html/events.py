@@ -28,5 +28,5 @@ def events(run: Run) -> list[list[Any]]:
 
 
 def alike(text: str) -> str:
-    """The text without its numbers."""
-    return re.sub(r"[-+]?\d+([.,]\d+)*(e[-+]?\d+)?", "#", text)
+    """The text without its numbers, except those of clients and nodes."""
+    return re.sub(r"(?<!client )(?<!node )(?<!\d)[-+]?\d+([.,]\d+)*(e[-+]?\d+)?", "#", text)
