@@ -188,7 +188,11 @@ def test_all_refusals_and_notes_are_listed() -> None:
     records = [
         record(1, refused={"1": "not finite", "2": far.format(7.5)}, notes=["waiting"]),
         record(2, refused={"1": "timeout: no reply within 5 s"}),
-        record(3, refused={"2": far.format("8e+30")}, notes=["waiting", "dropped a reply from node 17", "dropped a reply from node 18"]),
+        record(
+            3,
+            refused={"2": far.format("8e+30")},
+            notes=["waiting", "dropped a reply from node 17", "dropped a reply from node 18"],
+        ),
     ]
     assert events(stored("dgf", records, noisy=4 * (False,))) == [
         [1, "c1", "not finite", 1, 1, 1],

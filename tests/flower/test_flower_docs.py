@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from flwr.app import MetricRecord
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 from sites import batches, blobs, federation, initial, loss_on_v, new_net, numbers, plain_app
 
-from filfl.flower import FilFL
+from filfl.flower import FilFL, FilteringSet
 from filfl.runs import read_run
 
 pytestmark = pytest.mark.usefixtures("single_thread")
@@ -22,7 +24,13 @@ def names() -> dict[str, Any]:
     """The names that the examples expect to be defined: network, data, ClientApp and ServerApp of the user."""
     x, y = blobs(0)
     own = {"Net": new_net, "x": x, "y": y, "trainloader": batches, "valloader": batches}
-    flower = {"ClientApp": ClientApp, "FedAvg": FedAvg, "app": plain_app()}
+    flower = {
+        "ClientApp": ClientApp,
+        "FedAvg": FedAvg,
+        "MetricRecord": MetricRecord,
+        "torch": torch,
+        "app": plain_app(),
+    }
     return {**own, **flower, "grid": federation(), "arrays": initial(), "evaluate": loss_on_v}
 
 
@@ -51,7 +59,7 @@ def test_flower_page_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.chdir(tmp_path)
     defined = names()
     plain = defined["app"]
-    assert len(run_examples(ROOT / "docs" / "flower.md", defined)) == 6
+    assert len(run_examples(ROOT / "docs" / "flower.md", defined)) == 7
     records = read_run(tmp_path / "runs" / "hospital").records
     assert len(records) == 50 and any(len(record["filtered"]) < 6 for record in records)
     assert not np.allclose(numbers(defined["result"].arrays), numbers(initial()))
@@ -65,7 +73,7 @@ def test_flower_page_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             FedAvg(fraction_evaluate=0.0),
             k=2,
             selection=selection,
-            evaluate=defined["evaluate"],
+            evaluate=FilteringSet(new_net, *blobs(0)),
             options={"filter.reward": "ensemble", **options},
             out=tmp_path / selection,
         )
