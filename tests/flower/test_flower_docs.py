@@ -24,13 +24,7 @@ def names() -> dict[str, Any]:
     """The names that the examples expect to be defined: network, data, ClientApp and ServerApp of the user."""
     x, y = blobs(0)
     own = {"Net": new_net, "x": x, "y": y, "trainloader": batches, "valloader": batches}
-    flower = {
-        "ClientApp": ClientApp,
-        "FedAvg": FedAvg,
-        "MetricRecord": MetricRecord,
-        "torch": torch,
-        "app": plain_app(),
-    }
+    flower = {"ClientApp": ClientApp, "FedAvg": FedAvg, "MetricRecord": MetricRecord, "torch": torch}
     return {**own, **flower, "grid": federation(), "arrays": initial(), "evaluate": loss_on_v}
 
 
@@ -58,17 +52,14 @@ def test_readme_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_flower_page_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     defined = names()
-    plain = defined["app"]
     assert len(run_examples(ROOT / "docs" / "flower.md", defined)) == 7
     records = read_run(tmp_path / "runs" / "hospital").records
     assert len(records) == 50 and any(len(record["filtered"]) < 6 for record in records)
     assert not np.allclose(numbers(defined["result"].arrays), numbers(initial()))
 
-    # One app answers the queries of power-of-choice; the other keeps its weights in filter rounds by logits.
-    for app, selection, options in (
-        (plain, "power-of-choice", {}),
-        (plain_app(app=defined["app"]), "random", {"filter.transport": "logits"}),
-    ):
+    # The app answers the queries of power-of-choice, and keeps its weights in filter rounds by logits.
+    app = plain_app(app=defined["app"])
+    for selection, options in (("power-of-choice", {}), ("random", {"filter.transport": "logits"})):
         strategy = FilFL(
             FedAvg(fraction_evaluate=0.0),
             k=2,
