@@ -48,8 +48,8 @@ def content(change: Callable[[RecordDict], RecordDict]) -> Tamper:
     return tamper
 
 
-def error(reply: Message, reason: str = "Node Unavailable") -> Message:
-    failed = Message(Error(code=5, reason=reason), reply_to=reply)
+def error(reply: Message, reason: str = "Node Unavailable", code: int = 5) -> Message:
+    failed = Message(Error(code=code, reason=reason), reply_to=reply)
     failed.metadata.__dict__ |= {"_reply_to_message_id": reply.metadata.reply_to_message_id, "_src_node_id": 1}
     return failed
 

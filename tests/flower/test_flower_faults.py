@@ -9,8 +9,9 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from flwr.app import Message
+from flwr.common.constant import ErrorCode
 from flwr.serverapp import strategy as flower
-from hostile_nodes import FAULTS, altered, run
+from hostile_nodes import FAULTS, altered, error, run
 from hypothesis import given, settings
 from sites import SITES, federation, initial, loss_on_v, numbers
 
@@ -121,6 +122,38 @@ def test_unrequested_replies_are_dropped_and_recorded() -> None:
     assert records[0]["notes"] == ["dropped a reply from node 4711: the request was for node 1000"]
     assert records[0]["refused"] == {"0": "timeout: no reply within 30 s"}
     assert "dropped a reply from node 1017: it replies to no current request" in records[1]["notes"]
+
+
+ENGINE_ERROR = """<class 'ray.exceptions.RayTaskError(ClientAppException)'>:<'\x1b[36mray::ClientAppActor.run()\x1b[39m (pid=22299)
+  File "client_app.py", line 5, in train
+    raise ValueError("the labels of this site are missing")
+ValueError: the labels of this site are missing
+
+The above exception was the direct cause of the following exception:
+
+\x1b[36mray::ClientAppActor.run()\x1b[39m (pid=22299, repr=<flwr.simulation.ray_transport.ray_actor.ClientAppActor object>)
+  File "ray_actor.py", line 65, in run
+    raise ClientAppException(str(ex)) from ex
+flwr.clientapp.client_app.ClientAppException: 
+Exception ClientAppException occurred. Message: the labels of this site are missing'>"""  # noqa: E501, W291
+"""A reason as Flower's simulation engine sends it."""
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "reason"),
+    [
+        (2, ENGINE_ERROR, "error 2: ValueError: the labels of this site are missing"),
+        (2, "<class 'KeyError'>:<''x''>", "error 2: <class 'KeyError'>:<''x''>"),
+        (2, "", "error 2: no reason given"),
+        (ErrorCode.MESSAGE_UNAVAILABLE, "Message Unavailable", "timeout: no reply within 30 s"),
+        (ErrorCode.NODE_UNAVAILABLE, "Node Unavailable", "error 5: Node Unavailable"),
+    ],
+)
+def test_the_reason_of_an_error_names_its_cause(code: int, text: str, reason: str) -> None:
+    grid = federation()
+    grid.nodes[1000].tamper = lambda reply: error(reply, text, code)
+    _, records = run(grid, rounds=1)
+    assert records[0]["refused"] == {"0": reason}
 
 
 def test_a_reason_in_a_record_has_limited_length() -> None:

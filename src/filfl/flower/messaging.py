@@ -16,6 +16,8 @@ Reply = TypeVar("Reply")
 
 EXPIRED = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE)
 """The errors with which Flower reports that a message or its reply has expired."""
+IN_THE_ENGINE = "Exception ClientAppException occurred. Message: "
+"""How the last line of an error of the simulation engine begins."""
 LONGEST_TRACEBACK = 100_000
 """The number of characters of a reason in which the cause is looked for."""
 
@@ -86,9 +88,10 @@ def _read(reply: Message, read: Callable[[Message], Reply], late: Failure) -> Re
 
 
 def _cause(error: Error) -> str:
-    """The reason that a node gave. The simulation engine sends a whole traceback, in which the cause comes last."""
+    """The reason that a node gave. That of the simulation engine is a traceback, in which the cause comes last."""
     reason = error.reason or "no reason given"
-    lines = [line.strip(" '>") for line in reason[-LONGEST_TRACEBACK:].splitlines() if line.strip(" '>")]
-    if "Traceback" not in reason or not lines:
+    lines = [line.strip() for line in reason[-LONGEST_TRACEBACK:].removesuffix("'>").splitlines() if line.strip()]
+    if len(lines) < 2:
         return one_line(reason)
-    return one_line(lines[-1])
+    last = lines[-1].removeprefix(IN_THE_ENGINE)
+    return one_line(next((line for line in lines[-2::-1] if line.endswith(f": {last}")), last))
