@@ -1,18 +1,15 @@
 """A run on Flower, between the calls of Flower's loop: `configure_train`, `aggregate_train`, `configure_evaluate` and
 `aggregate_evaluate`. A round is `filfl.core.round`, as in the simulator."""
 
-import hashlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from functools import partial
 from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any
 
-import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.common import log
 from flwr.serverapp import Grid
@@ -30,22 +27,19 @@ from filfl.flower.messaging import Messaging
 from filfl.flower.node_registry import NODES, NodeRegistry
 from filfl.flower.plugins import ARRAYS, ByFunction, ConnectedNodes, LossFunction, StrategyAverage
 from filfl.flower.records import layout_of, to_weights
+from filfl.flower.run_directory import can_write, open_run_store
 from filfl.flower.wrapped_strategy import WrappedStrategy
-from filfl.logits.messages import Recipients
 from filfl.rng import stream
-from filfl.runs import Callback, RunCallback, RunLog, RunStart, RunStore, finished, open_callbacks, open_store
+from filfl.runs import Callback, RunCallback, RunLog, RunStart, open_callbacks
 from filfl.runs.callbacks import with_seconds
-from filfl.runs.files import to_json
 from filfl.runs.loop import UNTESTED, stored_record
 from filfl.runs.make_server import make_server
 from filfl.runs.metrics import ACCURACY_NAMES, LOSS_NAMES
 from filfl.runs.seal import CLIENTS, TIMES
-from filfl.runs.store import read_times, repair_finished, stored_config
+from filfl.runs.store import read_times
 from filfl.system import Stopwatch, one_thread
 from filfl.weights import Layout, Mismatch
 
-AUTO = "auto"
-"""The value of `out` for a new directory."""
 WITHHELD = "the replies of this round were not passed on to filfl; the model is unchanged"
 AfterRound = Callable[[int, ArrayRecord, MetricRecord], None]
 """(round, the model after it, the metrics of its test), like Flower's `evaluate_fn`."""
@@ -91,7 +85,7 @@ class FlowerRun:
     state: State
     log: RunLog
     stack: ExitStack
-    """What is closed with the run: the store, the callbacks, the thread limit."""
+    """What is closed with the run: the store and the callbacks."""
     _arrays: ArrayRecord
     """The model of `state`, as Flower has it."""
     _begun: BegunRound | None = None
@@ -118,7 +112,7 @@ class FlowerRun:
         if isinstance(settings.evaluate, LossFunction):
             settings.evaluate.try_once(initial)
             judge = ByFunction(settings.evaluate, layout)
-        out = settings.out if not settings.new_out or _can_write(settings.out) else None
+        out = settings.out if not settings.new_out or can_write(settings.out) else None
         registry = NodeRegistry(out / NODES if out else None)
         options, simulated = settings.config.filter, type(grid).__name__ == "InMemoryGrid"
         clients = GridClients(
@@ -139,9 +133,7 @@ class FlowerRun:
         config = replace(settings.config, availability=nodes, aggregation=average)
         config = config if rounds is None else replace(config, rounds=rounds)
         with ExitStack() as stack:
-            store = _open_store(stack, out, config, layout, registry, rounds) if out else None
-            if V is not None:
-                stack.enter_context(one_thread())  # an evaluation uses one thread, so that its bits are always the same
+            store = open_run_store(stack, out, config, layout, registry, rounds) if out else None
             trusted = partial(registry.named, config.data.trusted) if config.data.trusted else None
             server = make_server(config, clients, layout, V, judge=judge, trusted=trusted)
             for warning in server.warnings:
@@ -201,7 +193,8 @@ class FlowerRun:
             raise RunError(f"aggregate_train was called for round {t} without configure_train")
         self.clients.hand_over(replies)
         self._clock.seconds["train"] += time.perf_counter() - self._sent_at
-        self.state, self._happened = finish_round(begun)
+        with one_thread() if self.settings.V is not None else nullcontext():
+            self.state, self._happened = finish_round(begun)  # an evaluation has the same bits with one thread
         if self.state.w is begun.state.w:
             return None, self.average.metrics.get(t)
         self._arrays = self.clients.arrays(self.state.w)
@@ -329,62 +322,6 @@ class FlowerRun:
         if self.settings.out:
             self.registry.save()
             self.registry.registered(self.config.data.trusted).write(self.settings.out / CLIENTS)
-
-
-def new_directory() -> Path:
-    """The default run directory: a new one for every run, below the current directory."""
-    return Path("runs") / f"flower-{datetime.now():%Y%m%d-%H%M%S-%f}"
-
-
-def _can_write(directory: Path | None) -> bool:
-    """Whether a run directory can be made; a server without a disk to write to runs without one."""
-    try:
-        assert directory is not None
-        directory.mkdir(parents=True)
-    except OSError as error:
-        log(WARNING, "the run is not stored: %s cannot be made (%s); choose a directory with out", directory, error)
-        return False
-    return True
-
-
-def _open_store(
-    stack: ExitStack,
-    out: Path,
-    config: Config,
-    layout: Layout,
-    registry: NodeRegistry,
-    rounds: int | None,
-) -> RunStore:
-    """The run store in `out`, with the state to resume from."""
-    # The initial weights do not identify the run: they may differ when it is resumed. Nor does the number of rounds:
-    # a run may be continued.
-    entries = [(e.name, e.shape, str(e.dtype)) for e in layout.entries]
-    identity = {key: value for key, value in config.identity().items() if key != "rounds"}
-    fingerprint = hashlib.sha256(to_json([identity, entries]).encode()).hexdigest()
-    device, say = torch.get_default_device(), partial(log, INFO)
-    registered = registry.registered(config.data.trusted)
-    if summary := finished(out, fingerprint):
-        asked = stored_config(out).get("rounds", 0)
-        if rounds is None or rounds <= asked:
-            if registry.by_client:
-                repair_finished(out, replace(config, rounds=asked), registered, summary, say)
-            raise RunError(
-                f"{out} holds a finished run of {asked} rounds; to continue it, ask for more rounds; to start again, "
-                "choose another directory"
-            )
-    store = stack.enter_context(
-        open_store(out, config, registered, fingerprint, device, True, say, ignored=frozenset(["rounds"]))
-    )
-    log(INFO, "run directory: %s", out.resolve())
-    if store.resumed:
-        if rounds is None:
-            raise RunError(
-                f"{out} holds an interrupted run, which only FilFL.start can resume; choose another directory"
-            )
-        # In a new run, nodes do not have V.
-        store.resumed = replace(store.resumed, recipients=Recipients())
-        log(INFO, "resuming after round %d of the run in %s", len(store.records), out)
-    return store
 
 
 def log_round(record: Mapping[str, Any], rounds: int | None, names: Mapping[int, str]) -> None:

@@ -21,7 +21,8 @@ from filfl.filtering import Filter, FilterFunction
 from filfl.filtering.filtering_set import FilteringSet
 from filfl.filtering.judges import JUDGES
 from filfl.flower.plugins import ConnectedNodes, Evaluate, LossFunction, StrategyAverage
-from filfl.flower.run import AUTO, AfterRound, FlowerRun, Settings, new_directory
+from filfl.flower.run import AfterRound, FlowerRun, Settings
+from filfl.flower.run_directory import AUTO, new_directory
 from filfl.flower.wrapped_strategy import WrappedStrategy
 from filfl.runs import Callback, RunCallback
 from filfl.selection import Selection, Selects
