@@ -50,10 +50,12 @@ wheel: $(READY)  ## Build the wheel into dist/
 clean:  ## Remove the environment, builds and caches; keep runs
 	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-# torch is installed first and alone, so that the second command does not replace it with another build.
+# torch is installed first and alone, so that the second command does not replace it with another build. ByzFL, the
+# referee of the robust means, is installed without torchvision, which its aggregators do not need.
 $(READY): pyproject.toml constraints.txt Makefile
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "filfl needs Python 3.11 or newer: make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet "$$(grep '^torch==' constraints.txt)"
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --no-deps "$$(grep '^byzfl==' constraints.txt)"
 	@touch $(READY)

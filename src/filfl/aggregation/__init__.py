@@ -1,11 +1,23 @@
 """Aggregations: the next global model from the updates. To add one, add one file here and one line below."""
 
 from filfl.aggregation.base import Admitted, Aggregation, Memory
+from filfl.aggregation.clipping import CenteredClipping, NormClipping
+from filfl.aggregation.geometric_median import GeometricMedian
+from filfl.aggregation.krum import Krum, MultiKrum
 from filfl.aggregation.mean import ByExamples, Mean
+from filfl.aggregation.median import Median
+from filfl.aggregation.trimmed_mean import TrimmedMean
 
 AGGREGATIONS: dict[str, type[Aggregation]] = {
     "mean": Mean,
     "by-examples": ByExamples,
+    "median": Median,
+    "trimmed-mean": TrimmedMean,
+    "krum": Krum,
+    "multi-krum": MultiKrum,
+    "geometric-median": GeometricMedian,
+    "norm-clipping": NormClipping,
+    "centered-clipping": CenteredClipping,
 }
 
 __all__ = ["AGGREGATIONS", "Admitted", "Aggregation", "Memory"]
