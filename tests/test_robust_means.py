@@ -54,10 +54,9 @@ def byzfl() -> Iterator[Callable[[str], ModuleType]]:
         pytest.skip("ByzFL is not installed: pip install --no-deps byzfl")
     package = ModuleType("byzfl")
     package.__path__ = list(spec.submodule_search_locations)
-    before = set(sys.modules)
     sys.modules["byzfl"] = package
     yield lambda name: importlib.import_module(f"byzfl.{name}")
-    for name in set(sys.modules) - before:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "byzfl"]:
         del sys.modules[name]
 
 
