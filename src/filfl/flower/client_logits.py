@@ -34,8 +34,10 @@ def keep_weights(model: Callable[[Context], nn.Module] | None = None, *, logits:
     x) -> logits of the server's `FilteringSet.of_function`. The weights trained in a filter round stay with the
     client and are sent if the client is selected. They are dropped after that, at the next training, or at the first
     message after the server's deadline.
-    """
 
+    Mods that change the model, such as `LocalDpMod`, come after it in the list, or belong to `@app.train(mods=[...])`.
+    The client then keeps what they made of its weights: this is what its logits are of, and what it uploads.
+    """
     if (model is None) == (logits is None):
         raise ConfigError("keep_weights needs either model, a function (context) -> network, or logits=FUNCTION")
 
