@@ -35,6 +35,13 @@ def peak_memory() -> int:
     return 1024 * (own + max(shared))
 
 
+def resident_memory() -> int:
+    """Resident bytes of the descendants of this process now. Shared pages count once, as in `peak_memory`."""
+    alive = [_status(pid) for pid in descendants()]
+    shared = [status.get("RssFile", 0) + status.get("RssShmem", 0) for status in alive]
+    return 1024 * (sum(status.get("RssAnon", 0) for status in alive) + max(shared, default=0))
+
+
 def seconds_since_start() -> float:
     """Seconds since this process was started."""
     ticks = int((PROC / "self/stat").read_text().rpartition(")")[2].split()[19])

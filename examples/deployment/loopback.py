@@ -26,8 +26,8 @@ from certificates import make_certificates, make_key
 APP = Path(__file__).resolve().parent.parent / "flower-filfl"
 LINK = "here"
 """The name of the SuperLink in the flwr command."""
-SETTINGS = 'sites=3 noisy=0.34 k=2 rounds={rounds} out="{out}"'
-"""Digits on three sites, one of which has random labels."""
+SETTINGS = 'filter="dgf" k=2 num-server-rounds={rounds} out="{out}"'
+"""Three sites, one of which has random labels."""
 INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -84,14 +84,16 @@ class Federation:
         make_key(self.key(number))
         self.flwr("supernode", "register", f"{self.key(number)}.pub", LINK, "--name", f"site{number}")
 
-    def start_node(self, number: int, of: int, port: int | None = None) -> None:
+    def start_node(self, number: int, of: int = 0, data: Path | None = None, port: int | None = None) -> None:
         """Start the SuperNode of this site, with its key.
 
+        data: the file with its data; without one, the app divides its own data among `of` sites.
         port: the port to connect to, if it is not that of the SuperLink itself (a proxy).
         """
         command = ["flower-supernode", "--superlink", f"127.0.0.1:{port or self.port}"]
         command += ["--host", "127.0.0.1", "--port", str(free_port())]
-        command += ["--node-config", f"partition-id={number} num-partitions={of}"]
+        where = f'data-path="{data}"' if data else f"partition-id={number} num-partitions={of}"
+        command += ["--node-config", where]
         if self.insecure:
             command.append("--insecure")
         else:
@@ -231,6 +233,7 @@ def main() -> None:
             raise SystemExit(f"{program} is not installed: pip install 'filfl[flower]', and procps for ps")
     out = folder / "run"
     print(f"All files are in {folder}", flush=True)
+    subprocess.run([sys.executable, APP / "make_sites.py", folder / "data", "3"], check=True)
     with Federation(folder, arguments.insecure) as federation:
         print("Starting the SuperLink", flush=True)
         federation.start_superlink()
@@ -238,7 +241,7 @@ def main() -> None:
             if not arguments.insecure:
                 print(f"Registering the key of site{number}", flush=True)
                 federation.register(number)
-            federation.start_node(number, of=3)
+            federation.start_node(number, data=folder / "data" / f"site{number}.npz")
         print("Waiting for the SuperNodes", flush=True)
         federation.wait_for_nodes(3)
         print("Running the app: about half a minute per round", flush=True)

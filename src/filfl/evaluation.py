@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from filfl.errors import PluginError
@@ -69,7 +70,7 @@ class Samples:
     def __len__(self) -> int:
         return len(self.y)
 
-    def inputs(self, x: Tensor) -> Tensor:
+    def inputs(self, x: Tensor) -> Any:
         if x.dtype == torch.uint8:
             return x * self.scale + self.shift
         return x if x.is_floating_point() else x.long()
@@ -77,19 +78,19 @@ class Samples:
     def batch(self, index: Tensor) -> tuple[Tensor, Tensor]:
         return self.inputs(self.x[index]), self.y[index]
 
-    def chunks(self) -> Iterator[tuple[Tensor, Tensor]]:
+    def chunks(self) -> Iterator[tuple[Any, Tensor]]:
         for start in range(0, len(self), CHUNK):
             chunk = slice(start, start + CHUNK)
             x = self.inputs(self.x[chunk])
             # The last bit of a matrix product can depend on the alignment of a tensor, so it is always that of torch.
-            yield x if x.data_ptr() % ALIGNED == 0 else x.clone(), self.y[chunk]
+            yield x.clone() if isinstance(x, Tensor) and x.data_ptr() % ALIGNED else x, self.y[chunk]
 
     def aligned(self) -> "Samples":
         """The same samples, aligned so that `chunks` need not copy."""
         return self if self.x.data_ptr() % ALIGNED == 0 else replace(self, x=self.x.clone())
 
     def part(self, start: int, stop: int) -> "Samples":
-        return Samples(self.x[start:stop], self.y[start:stop], self.scale, self.shift)
+        return replace(self, x=self.x[start:stop], y=self.y[start:stop])
 
     def at(self, rows: Tensor) -> "Samples":
         """The samples of these rows, in this order."""
@@ -102,6 +103,52 @@ class Samples:
     def without_targets(self) -> "Samples":
         """The same inputs without targets, for a client that has to predict them."""
         return replace(self, y=self.y.new_empty(len(self), 0))
+
+    def arrays(self) -> dict[str, Tensor]:
+        """The inputs and how they become a batch, by name: what a client is sent."""
+        return {"x": self.x, "scale": self.scale, "shift": self.shift}
+
+    @property
+    def num_bytes(self) -> int:
+        """The size of the inputs in a message."""
+        return self.x.nbytes
+
+
+@dataclass(frozen=True)
+class GivenSamples(Samples):
+    """Samples whose inputs the model is given as they are: one tensor, or several by name. `x` is the row of each
+    sample in them."""
+
+    given: Tensor | dict[str, Tensor]
+
+    @classmethod
+    def of(cls, given: Tensor | dict[str, Tensor], y: Tensor) -> "GivenSamples":
+        return cls(torch.arange(len(y), device=y.device), y, torch.tensor(1.0), torch.tensor(0.0), given)
+
+    def inputs(self, x: Tensor) -> Any:
+        if isinstance(self.given, Tensor):
+            return self.given[x]
+        return {name: values[x] for name, values in self.given.items()}
+
+    def arrays(self) -> dict[str, Tensor]:
+        if isinstance(self.given, Tensor):
+            return {"given": self.given}
+        return {f"given.{name}": values for name, values in self.given.items()}
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(values.nbytes for values in self.arrays().values())
+
+
+def received_samples(arrays: Mapping[str, Tensor], device: torch.device) -> Samples:
+    """The samples that `Samples.arrays` gave, without targets, on a device."""
+    parts = {name: values.to(device) for name, values in arrays.items()}
+    first = next(iter(parts.values()))
+    y = first.new_empty(len(first), 0)
+    if "x" in parts:
+        return Samples(parts["x"], y, parts["scale"], parts["shift"])
+    named = {name.removeprefix("given."): values for name, values in parts.items()}
+    return GivenSamples.of(parts.get("given", named), y)
 
 
 @dataclass(frozen=True)
@@ -122,13 +169,26 @@ class AugmentedSamples(Samples):
         return changed, y
 
 
+def predict(module: nn.Module, x: Any) -> Tensor:
+    """The outputs of a module for a batch of inputs: one tensor, or several by name. An output of Hugging Face has them
+    as its `logits`."""
+    made = module(**x) if isinstance(x, dict) else module(x)
+    z = made if isinstance(made, Tensor) else getattr(made, "logits", None)
+    if not isinstance(z, Tensor):
+        raise PluginError(
+            "the model must return a tensor, or an object whose logits are one, as those of Hugging Face (got "
+            f"{type(made).__name__})"
+        )
+    return z
+
+
 def _forward(model: FlatModel, weights: Weights, samples: Samples) -> Iterator[tuple[Tensor, Tensor]]:
     """The outputs and targets of each chunk of samples, in evaluation mode."""
     model.load(weights)
     if model.module.training:
         model.module.eval()
     for x, y in samples.chunks():
-        yield model.module(x), y
+        yield predict(model.module, x), y
 
 
 @torch.no_grad()

@@ -18,17 +18,17 @@ from replay import replay
 
 pytestmark = pytest.mark.usefixtures("single_thread")
 
-APP = Path(__file__).parents[2] / "examples" / "flower-filfl"
+APP = Path(__file__).parent / "parity"
 
 
 @pytest.fixture
 def app(monkeypatch: pytest.MonkeyPatch) -> tuple[ModuleType, ModuleType, ModuleType]:
-    """The modules of the example: server, client and task."""
+    """The modules of the app: server, client and task."""
     monkeypatch.syspath_prepend(str(APP))
     names = ("server_app", "client_app", "task")
-    modules = [importlib.import_module(f"flower_filfl.{name}") for name in names]
+    modules = [importlib.import_module(f"flower_parity.{name}") for name in names]
     for name in list(sys.modules):
-        if name.startswith("flower_filfl"):
+        if name.startswith("flower_parity"):
             monkeypatch.delitem(sys.modules, name)
     return tuple(modules)
 
@@ -40,7 +40,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("transport", "reward", "filter", "selection"), CASES)
-def test_the_flower_example_decides_as_the_simulator(
+def test_flower_decides_as_the_simulator(
     app: tuple[ModuleType, ModuleType, ModuleType],
     transport: str,
     reward: str,

@@ -1,9 +1,11 @@
 """Flower's simulation engine (`flwr run`) makes the same decisions as `filfl.simulate`, on one and two Ray nodes."""
 
+import shutil
 import subprocess
 import tempfile
 import time
 import tomllib
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,11 +15,13 @@ import pytest
 
 import loopback
 from filfl.runs import read_run
-from flower_filfl.task import load_config
-from loopback import APP, LINK, Federation
+from flower_parity.task import load_config
+from loopback import LINK, Federation
 from replay import replay
 
 pytestmark = pytest.mark.federation
+APP = Path(__file__).parent / "parity"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "flower-filfl"
 TIMEOUT = 400.0
 """The longest wait for any one event, in seconds. It is generous because the machine may be busy."""
 TEN_NODES = "num-supernodes=10 client-resources-num-cpus=1"
@@ -79,6 +83,33 @@ def test_two_ray_nodes_decide_as_the_simulator(tmp_path: Path, monkeypatch: pyte
         logs = (Path(short) / "ray" / "session_latest" / "logs").glob("worker-*.out")
         assert sum("ClientAppActor" in log.read_text() for log in logs) == 2, "one worker on each node of one core"
     assert_same_decisions(tmp_path / "run", rounds=3)
+
+
+def test_the_example_runs_in_the_engine(one_ray_node: Federation, tmp_path: Path) -> None:
+    changes = f'num-server-rounds=6 h=2 out="{tmp_path / "run"}"'
+    arguments = ("run", str(EXAMPLE), LINK, "--stream", "--federation-config", TEN_NODES, "-c", changes)
+    output = one_ray_node.flwr(*arguments, timeout=TIMEOUT)
+    assert (tmp_path / "run" / "summary.json").exists(), output
+    records = read_run(tmp_path / "run").records
+    assert len(records) == 6 and records[0]["did_filter"]
+    assert not {1, 4, 7} & {k for record in records for k in record["selected"]}, "they have random labels"
+    assert records[-1]["test_accuracy"] > 0.8 and not any(record["refused"] for record in records)
+
+
+def test_the_example_builds_as_fab_format_1(tmp_path: Path) -> None:
+    app = shutil.copytree(EXAMPLE, tmp_path / "app", ignore=shutil.ignore_patterns("__pycache__"))
+    done = subprocess.run(
+        ["flwr", "build", "--app", str(app)],
+        env=loopback.environment(tmp_path),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    [bundle] = tmp_path.glob("*.fab")
+    names = set(zipfile.ZipFile(bundle).namelist())
+    assert {"pyproject.toml", "LICENSE", *(f"flower_filfl/{name}_app.py" for name in ("server", "client"))} <= names
 
 
 def run(federation: Federation, out: Path, settings: str) -> None:

@@ -1,1 +1,1 @@
-"""FilFL on Flower: an app to start from."""
+"""flower-filfl: a Flower app with client filtering."""

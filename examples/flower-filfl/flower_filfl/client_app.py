@@ -1,27 +1,45 @@
-"""A site: it trains on request and answers the queries of filfl."""
+"""flower-filfl: a site. Nothing here knows about filtering."""
 
+import torch
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from filfl.flower import add_queries, keep_weights
-from flower_filfl.task import task_of
+from flower_filfl.task import Batches, Net, load_data, load_local_data
+from flower_filfl.task import test as test_fn
+from flower_filfl.task import train as train_fn
 
-# The mod keeps the trained weights in filter rounds with transport = "logits". Otherwise it does nothing.
-app = ClientApp(mods=[keep_weights(lambda context: task_of(context.run_config).network())])
+app = ClientApp()
+device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
 
 
-def site_of(context: Context) -> int:
-    return int(context.node_config["partition-id"])
+def load(context: Context) -> tuple[Batches, Batches]:
+    """In simulation, Flower gives every node a partition id; in deployment, `--node-config` gives it a path."""
+    node, batch_size = context.node_config, int(context.run_config["batch-size"])
+    if "partition-id" in node:
+        return load_data(int(node["partition-id"]), int(node["num-partitions"]), batch_size)
+    return load_local_data(str(node["data-path"]), batch_size)
 
 
 @app.train()
-def train(message: Message, context: Context) -> Message:
-    state = message.content.array_records["arrays"].to_torch_state_dict()
-    t = int(str(message.content.config_records["config"]["server-round"]))
-    weights, num_examples, train_loss = task_of(context.run_config).train(site_of(context), state, t)
-    metrics = MetricRecord({"num-examples": num_examples, "train_loss": train_loss})
-    return Message(RecordDict({"arrays": ArrayRecord(weights), "metrics": metrics}), reply_to=message)
+def train(msg: Message, context: Context) -> Message:
+    """Train the model on the data of this site."""
+    model = Net()
+    model.load_state_dict(msg.content.array_records["arrays"].to_torch_state_dict())
+    trainloader, _ = load(context)
+    lr = float(str(msg.content.config_records["config"]["lr"]))
+    train_loss = train_fn(model, trainloader, int(context.run_config["local-epochs"]), lr, device)
+    metrics = MetricRecord({"train_loss": train_loss, "num-examples": len(trainloader.dataset)})  # type: ignore[arg-type]
+    content = RecordDict({"arrays": ArrayRecord(model.cpu().state_dict()), "metrics": metrics})
+    return Message(content=content, reply_to=msg)
 
 
-# Power-of-choice and DivFL query the sites about their data. Random selection does not need this line.
-add_queries(app, lambda context: ((task := task_of(context.run_config)).network(), *task.batches(site_of(context))))
+@app.evaluate()
+def evaluate(msg: Message, context: Context) -> Message:
+    """Test the model on the validation data of this site."""
+    model = Net()
+    model.load_state_dict(msg.content.array_records["arrays"].to_torch_state_dict())
+    _, valloader = load(context)
+    loss, accuracy = test_fn(model, valloader, device)
+    number = len(valloader.dataset)  # type: ignore[arg-type]
+    metrics = MetricRecord({"eval_loss": loss, "eval_acc": accuracy, "num-examples": number})
+    return Message(content=RecordDict({"metrics": metrics}), reply_to=msg)

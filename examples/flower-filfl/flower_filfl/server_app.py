@@ -1,65 +1,42 @@
-"""The server: FedAvg wrapped in client filtering. It writes a run directory."""
-
-from logging import INFO
-from pathlib import Path
+"""flower-filfl: the server. FedAvg, wrapped in client filtering."""
 
 import torch
-from flwr.app import ArrayRecord, Context, MetricRecord
-from flwr.common import log
+from flwr.app import ArrayRecord, ConfigRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
-from torch.nn import functional
 
-from filfl import FilflError
 from filfl.flower import FilFL, FilteringSet
-from flower_filfl.task import task_of
+from flower_filfl.task import Net, load_server_data, test
 
 app = ServerApp()
 
 
-def run_directory(out: str, run_id: int) -> Path:
-    """Where the results go. The server runs in the folder of the SuperLink, not in the folder of `flwr run`."""
-    path = Path(out or f"~/filfl-runs/flower-filfl-{run_id}").expanduser()
-    if not path.is_absolute():
-        raise FilflError(
-            f"out must be an absolute path (got {out!r}), since a relative one would be in the folder of the "
-            'SuperLink: write for example out="~/filfl-runs/mine"'
-        )
-    log(INFO, "The run directory is %s", path)
-    return path
-
-
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    settings = context.run_config
-    out = run_directory(str(settings["out"]), context.run_id)
-    task = task_of(settings)
-    config = task.config
-    V = task.data.with_filter_size(config.filter.size, config.seed)
-    x, y = task.tensors(task.data.test_x, task.data.test_y)
-    model = task.initial_network()
+    config = context.run_config
+    filtering_set, test_set = load_server_data()
+    device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
 
-    def test(t: int, arrays: ArrayRecord) -> MetricRecord:
+    def global_evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:
+        model = Net()
         model.load_state_dict(arrays.to_torch_state_dict())
-        with torch.no_grad():
-            outputs = model(x)
-        accuracy = (outputs.argmax(dim=1) == y).double().mean()
-        return MetricRecord({"loss": functional.cross_entropy(outputs, y).item(), "accuracy": accuracy.item()})
+        loss, accuracy = test(model, test_set, device)
+        return MetricRecord({"loss": loss, "accuracy": accuracy})
 
+    torch.manual_seed(0)
+    arrays = ArrayRecord(Net().state_dict())
     strategy = FilFL(
-        strategy=FedAvg(fraction_evaluate=0.0),
-        config=config,
-        evaluate=FilteringSet(
-            task.network, V.filter_x, V.filter_y, device="cpu", scale=task.data.scale, shift=task.data.shift
-        ),
-        out=out,
-        min_nodes=int(settings["min-nodes"]),
-        wait=float(settings["wait"]),
+        FedAvg(fraction_evaluate=float(config["fraction-evaluate"])),
+        filter=str(config["filter"]),
+        k=int(config["k"]),
+        h=int(config["h"]),
+        evaluate=FilteringSet(Net, filtering_set),
+        out=str(config["out"]) or f"~/filfl-runs/{context.run_id}",
     )
     strategy.start(
         grid=grid,
-        initial_arrays=ArrayRecord(model.state_dict()),
-        num_rounds=config.rounds,
-        timeout=float(settings["timeout"]),
-        evaluate_fn=test,
+        initial_arrays=arrays,
+        train_config=ConfigRecord({"lr": float(config["learning-rate"])}),
+        num_rounds=int(config["num-server-rounds"]),
+        evaluate_fn=global_evaluate,
     )

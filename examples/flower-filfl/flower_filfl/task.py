@@ -1,92 +1,102 @@
-"""What the server and the sites share: the config, the data, the network and local training, all in plain torch."""
+"""flower-filfl: the network, the data, training and testing, in plain PyTorch."""
 
-from collections.abc import Mapping
-from functools import cache
-from typing import Any
-
+import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.datasets import load_digits
 from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
 
-from filfl import Config, FederatedData, stream
-
-
-def load_config(settings: Mapping[str, Any]) -> Config:
-    """The settings of [tool.flwr.app.config] as a filfl config: `filfl run` with it makes the same decisions."""
-    return Config.from_table(
-        {
-            "name": "flower-filfl",
-            "seed": settings["seed"],
-            "rounds": settings["rounds"],
-            "data": {"name": "digits", "clients": settings["sites"], "noisy": settings["noisy"]},
-            "model": {"name": "mlp", "hidden": [settings["hidden"]]},
-            "filter": {
-                "name": settings["filter"],
-                "reward": settings["reward"],
-                "transport": settings["transport"],
-                "period": settings["h"],
-                "size": 100,
-            },
-            "selection": {"name": settings["selection"], "k": settings["k"]},
-            "training": {"epochs": 2, "batch": 10, "lr": 0.1},
-            "aggregation": {"name": "by-examples"},  # as in Flower's FedAvg
-        }
-    )
+Batches = DataLoader[tuple[Tensor, ...]]
 
 
-class Task:
-    """The digits of all sites and how a site trains on its own. With your own data, a site loads only its own."""
+class Net(nn.Module):
+    """A small CNN for digits of 8 x 8 pixels."""
 
-    def __init__(self, config: Config) -> None:
-        torch.set_num_threads(1)  # so that sums do not depend on the number of cores
-        self.config = config
-        self.data: FederatedData = config.data.load(config.seed)
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(1, 16, kernel_size=3, padding=1)
+        self.conv2 = nn.Conv2d(16, 32, kernel_size=3, padding=1)
+        self.fc1 = nn.Linear(32 * 2 * 2, 64)
+        self.fc2 = nn.Linear(64, 10)
 
-    def network(self) -> nn.Module:
-        return self.config.model.build(self.data.sample_shape, self.data.classes)
-
-    def initial_network(self) -> nn.Module:
-        """The network with the initial weights of this seed."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(stream(self.config.seed, 0, "initial-weights").integers(2**63)))
-            return self.network()
-
-    def tensors(self, x: NDArray[Any], y: NDArray[Any]) -> tuple[Tensor, Tensor]:
-        """Samples as tensors. Pixels are stored as bytes."""
-        return torch.from_numpy(x) * float(self.data.scale) + float(self.data.shift), torch.from_numpy(y)
-
-    def batches(self, site: int) -> tuple[list[tuple[Tensor, Tensor]], list[tuple[Tensor, Tensor]]]:
-        """The training data and the validation data of a site, each as one batch."""
-        start, middle, stop = self.data.offsets[site], self.data.train_ends[site], self.data.offsets[site + 1]
-        train, validation = (
-            self.tensors(self.data.x[a:b], self.data.y[a:b]) for a, b in ((start, middle), (middle, stop))
-        )
-        return [train], [validation]
-
-    def train(self, site: int, state: Mapping[str, Tensor], t: int) -> tuple[dict[str, Tensor], int, float]:
-        """Local SGD: the new weights, the number of examples and the mean training loss."""
-        training = self.config.training
-        [(x, y)], _ = self.batches(site)
-        model = self.network()
-        model.load_state_dict(state)
-        optimizer = torch.optim.SGD(model.parameters(), lr=training.lr_at(t))
-        rng = stream(self.config.seed, t, "batches", site)  # the order of the simulator in this round
-        total = number = 0.0
-        for _ in range(training.epochs or 1):
-            for index in torch.from_numpy(rng.permutation(len(y))).split(training.batch):
-                optimizer.zero_grad()
-                loss = nn.functional.cross_entropy(model(x[index]), y[index])
-                loss.backward()
-                optimizer.step()
-                total, number = total + len(index) * loss.item(), number + len(index)
-        return model.state_dict(), len(y), total / number
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.max_pool2d(F.relu(self.conv1(x)), 2)
+        x = F.max_pool2d(F.relu(self.conv2(x)), 2)
+        x = F.relu(self.fc1(x.flatten(1)))
+        out: Tensor = self.fc2(x)
+        return out
 
 
-@cache
-def _open_task(settings: tuple[tuple[str, Any], ...]) -> Task:
-    return Task(load_config(dict(settings)))
+def load_digits_shuffled() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """The 1,797 digits of scikit-learn, so that nothing is downloaded."""
+    digits = load_digits()
+    order = np.random.default_rng(0).permutation(len(digits.target))
+    images = (digits.images[:, None] / 16).astype(np.float32)
+    return images[order], digits.target[order].astype(np.int64)
 
 
-def task_of(run_config: Mapping[str, Any]) -> Task:
-    """The task with these settings, created once per process."""
-    return _open_task(tuple(sorted(run_config.items())))
+def load_partition(partition_id: int, num_partitions: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """The digits of one site. Sites 1, 4, 7, ... have random labels: these are the ones to filter out."""
+    x, y = load_digits_shuffled()
+    mine = slice(400 + partition_id, None, num_partitions)  # the first 400 belong to the server
+    x, y = x[mine], y[mine]
+    if partition_id % 3 == 1:
+        y = np.random.default_rng(partition_id).permutation(y)
+    return x, y
+
+
+def make_loader(x: NDArray[np.float32], y: NDArray[np.int64], batch_size: int, shuffle: bool = False) -> Batches:
+    return DataLoader(TensorDataset(torch.from_numpy(x), torch.from_numpy(y)), batch_size=batch_size, shuffle=shuffle)
+
+
+def split(x: NDArray[np.float32], y: NDArray[np.int64], batch_size: int) -> tuple[Batches, Batches]:
+    """80 % of the samples for training, 20 % for validation."""
+    cut = int(0.8 * len(y))
+    return make_loader(x[:cut], y[:cut], batch_size, shuffle=True), make_loader(x[cut:], y[cut:], batch_size)
+
+
+def load_data(partition_id: int, num_partitions: int, batch_size: int) -> tuple[Batches, Batches]:
+    """In simulation: the training and validation data of a partition."""
+    return split(*load_partition(partition_id, num_partitions), batch_size)
+
+
+def load_local_data(data_path: str, batch_size: int) -> tuple[Batches, Batches]:
+    """In deployment: the data of this site, from its own file."""
+    with np.load(data_path) as file:
+        return split(file["x"], file["y"], batch_size)
+
+
+def load_server_data() -> tuple[Batches, Batches]:
+    """The filtering set and the test set of the server."""
+    x, y = load_digits_shuffled()
+    return make_loader(x[:100], y[:100], batch_size=100), make_loader(x[100:400], y[100:400], batch_size=100)
+
+
+def train(net: nn.Module, trainloader: Batches, epochs: int, lr: float, device: torch.device) -> float:
+    """Train the network, and return its mean loss during training."""
+    net.to(device).train()
+    optimizer = torch.optim.SGD(net.parameters(), lr=lr, momentum=0.9)
+    total = 0.0
+    for _ in range(epochs):
+        for images, labels in trainloader:
+            optimizer.zero_grad()
+            loss = F.cross_entropy(net(images.to(device)), labels.to(device))
+            loss.backward()
+            optimizer.step()
+            total += loss.item()
+    return total / (epochs * len(trainloader))
+
+
+@torch.no_grad()
+def test(net: nn.Module, testloader: Batches, device: torch.device) -> tuple[float, float]:
+    """The loss and the accuracy of the network."""
+    net.to(device).eval()
+    loss, correct, number = 0.0, 0, 0
+    for images, labels in testloader:
+        outputs, labels = net(images.to(device)), labels.to(device)
+        loss += F.cross_entropy(outputs, labels, reduction="sum").item()
+        correct += int((outputs.argmax(dim=1) == labels).sum())
+        number += len(labels)
+    return loss / number, correct / number

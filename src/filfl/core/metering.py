@@ -60,7 +60,7 @@ class MeteredClients:
         replies = self._clients.train_for_logits(t, ids, weights, request)
         resent = [k for k, reply in replies.items() if isinstance(reply, LogitReply | Failure) and reply.resent]
         sent_to = [*ids, *resent]
-        self.downlink += (len(request.new_recipients.intersection(ids)) + len(resent)) * request.V.x.nbytes
+        self.downlink += (len(request.new_recipients.intersection(ids)) + len(resent)) * request.V.num_bytes
         self.downlink += len(sent_to) * (0 if request.rows is None else ROW * len(request.rows))
         return self._count(sent_to, replies, logit_reply_bytes(request.encoding, request.shape))
 

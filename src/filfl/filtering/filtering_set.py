@@ -10,46 +10,90 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from filfl.core.clients import Failure
-from filfl.errors import PluginError
-from filfl.evaluation import Loss, Samples, cross_entropy, mean_loss, outputs, sample_losses
+from filfl.data.batches import Inputs, read_samples
+from filfl.errors import FilflError, PluginError
+from filfl.evaluation import GivenSamples, Loss, Samples, cross_entropy, mean_loss, outputs, sample_losses
+from filfl.filtering.function_model import FunctionModel, Logits
 from filfl.filtering.networks import Networks, how_many
 from filfl.filtering.rewards import Judgement, SampleJudgement
 from filfl.system import num_cores, pick_device
-from filfl.weights import FlatModel, Mismatch, Weights
+from filfl.weights import FlatModel, Layout, Mismatch, Weights
 
 
 class FilteringSet:
     """The server's filtering set V.
 
-    model: a function that makes the network, such as its class. x, y: arrays or tensors. loss: (outputs, targets) ->
-    mean loss over the batch. device: "auto", "cpu", "cuda", ... scale, shift: inputs of type uint8, such as pixels,
-    become x * scale + shift.
+    model: a function that makes the network, such as its class. The network returns its outputs, or an object that has
+    them as `logits`, as the models of Hugging Face do.
+    x, y: inputs and targets, as arrays or tensors. x may be a dict of inputs that the network takes by name. Without y,
+    x has both: batches, such as a DataLoader, of pairs (inputs, targets) or dicts; or a dataset of such samples.
+    loss: (outputs, targets) -> mean loss over the batch. device: "auto", "cpu", "cuda", ...
+    scale, shift: inputs of type uint8, such as pixels, become x * scale + shift.
+
+    `FilteringSet.of_function` is for models of other frameworks.
     """
 
     class_names: tuple[str, ...] = ()
     """The names of the classes 0, 1, ..., for the warnings; empty if they have none."""
+    _function: Logits | None = None
+    """The function of a model of another framework, whose arrays are not known before the run."""
+    _net: FlatModel | None = None
 
     def __init__(
         self,
         model: Callable[[], nn.Module],
         x: Any,
-        y: Any,
+        y: Any = None,
         loss: Loss = cross_entropy,
         device: str = "auto",
         scale: Any = 1.0,
         shift: Any = 0.0,
     ) -> None:
         where = pick_device(device)
-        inputs, targets = torch.as_tensor(x).to(where), torch.as_tensor(y).to(where)
-        if len(inputs) != len(targets) or not len(targets):
-            raise PluginError(
-                f"the filtering set needs at least one sample, and as many inputs as targets "
-                f"(got {len(inputs)} inputs and {len(targets)} targets)"
-            )
-        factors = (torch.as_tensor(factor, dtype=torch.get_default_dtype(), device=where) for factor in (scale, shift))
-        samples = Samples(inputs, targets, *factors).aligned()
         net = FlatModel(model(), where)
+        dtype = net.layout.dtype
+
+        def placed(values: Tensor) -> Tensor:
+            return values.to(where, dtype) if values.is_floating_point() else values.to(where)
+
+        inputs, targets = _samples(x, y, net.module)
+        targets = placed(targets)
+        if isinstance(inputs, dict):
+            named = {name: placed(values) for name, values in inputs.items()}
+            samples: Samples = GivenSamples.of(named, targets)
+        else:
+            factors = (torch.as_tensor(factor, dtype=dtype, device=where) for factor in (scale, shift))
+            samples = Samples(placed(inputs), targets, *factors).aligned()
         self._set(net, lambda: FlatModel(model(), where), samples, loss, num_cores())
+
+    @classmethod
+    def of_function(cls, logits: Logits, x: Any, y: Any, loss: Loss = cross_entropy) -> "FilteringSet":
+        """A filtering set for a model of JAX, Keras, scikit-learn or any other framework.
+
+        logits: a function (arrays, x) -> logits [m, classes], all of numpy. `arrays` are those of the model, as from
+        `ArrayRecord.to_numpy_ndarrays()`. x: the inputs, an array or a dict of arrays, which the function is given as
+        they are, a part of the samples at a time. y: the class of each sample, 0, 1, ...
+        """
+        made = cls.__new__(cls)
+        made._function, made.loss_function = logits, loss
+        made.samples = GivenSamples.of(*_samples(x, y, None))
+        return made
+
+    def fitted(self, arrays: Mapping[str, Any]) -> Layout:
+        """The layout of the model. A function of another framework has that of these arrays, and is tried with them."""
+        if self._function is not None:
+            logits, named = self._function, {name: np.asarray(_tensor(array)) for name, array in arrays.items()}
+            net = FlatModel(FunctionModel(logits, named), torch.device("cpu"))
+            self._set(net, None, self.samples, self.loss_function, workers=1)  # it may not be safe in threads
+            try:
+                self.loss(net.weights())
+            except FilflError:
+                raise
+            except Exception as error:
+                raise PluginError(
+                    f"the filtering set cannot be evaluated with the initial arrays: {type(error).__name__}: {error}"
+                ) from error
+        return self.layout
 
     @classmethod
     def of(
@@ -79,8 +123,9 @@ class FilteringSet:
 
     def __call__(self, arrays: Mapping[str, Any]) -> float:
         """The loss of a model by its named arrays: a state dict, or Flower's ArrayRecord."""
+        layout = self.fitted(arrays) if self._net is None else self.layout
         try:
-            weights = self.layout.flatten({name: _tensor(array) for name, array in arrays.items()})
+            weights = layout.flatten({name: _tensor(array) for name, array in arrays.items()})
         except Mismatch as reason:
             raise PluginError(f"the arrays do not fit the network of the filtering set: {reason}") from None
         return self.loss(weights)
@@ -143,17 +188,29 @@ class FilteringSet:
     def public(self) -> tuple[Samples, str]:
         """V without its targets, and its digest: a hash of the inputs and of how bytes become numbers."""
         V, digest = self.samples.without_targets(), hashlib.sha256()
-        for part in (V.x, V.scale, V.shift):
+        for name, part in V.arrays().items():
             part = part.cpu().contiguous()
-            digest.update(f"{part.dtype} {list(part.shape)} ".encode() + part.numpy().tobytes())
+            digest.update(f"{name} {part.dtype} {list(part.shape)} ".encode() + part.numpy().tobytes())
         return V, digest.hexdigest()
 
     def state(self, weights: Weights) -> dict[str, Tensor]:
         """The complete model with these weights: its `state_dict`, with the frozen parameters of V's network."""
+        assert self._net is not None
         return self._net.state(weights)
 
     def close(self) -> None:
         self.networks.close()
+
+
+def _samples(x: Any, y: Any, module: nn.Module | None) -> tuple[Inputs, Tensor]:
+    inputs, targets = read_samples(x, y, module, "the filtering set")
+    for name, values in inputs.items() if isinstance(inputs, dict) else [("", inputs)]:
+        if len(values) != len(targets) or not len(targets):
+            raise PluginError(
+                f"the filtering set needs at least one sample, and as many inputs as targets "
+                f"(got {len(values)} inputs{f' {name}' if name else ''} and {len(targets)} targets)"
+            )
+    return inputs, targets
 
 
 def _tensor(array: Any) -> Any:

@@ -12,7 +12,9 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, R
 from flwr.clientapp.typing import ClientAppCallable, Mod
 from torch import Tensor, nn
 
-from filfl.evaluation import Samples, outputs
+from filfl.errors import ConfigError
+from filfl.evaluation import outputs, received_samples
+from filfl.filtering.function_model import FunctionModel, Logits
 from filfl.flower.logit_messages import LOGITS, NO_V, NO_WEIGHTS, REQUEST, ROWS, V
 from filfl.flower.records import one, to_weights
 from filfl.logits.encoding import Encoding, Precision
@@ -22,15 +24,28 @@ KEPT, KEPT_ARRAYS, KEPT_METRICS = "filfl_kept", "filfl_kept_arrays", "filfl_kept
 """The records in which a client keeps the result of one round; the first one has the round and the expiry time."""
 
 
-def keep_weights(model: Callable[[Context], nn.Module]) -> Mod:
+def keep_weights(model: Callable[[Context], nn.Module] | None = None, *, logits: Logits | None = None) -> Mod:
     """Let a ClientApp take part in filter rounds by logits (`filter.transport = "logits"`):
 
         app = ClientApp(mods=[keep_weights(lambda context: Net())])
+        app = ClientApp(mods=[keep_weights(logits=logits)])  # JAX, Keras, scikit-learn, ...
 
-    `model` makes the network whose state `@app.train()` sends. The weights trained in a filter round stay with the
+    `model` makes the network whose state `@app.train()` sends. For other frameworks, `logits` is the function (arrays,
+    x) -> logits of the server's `FilteringSet.of_function`. The weights trained in a filter round stay with the
     client and are sent if the client is selected. They are dropped after that, at the next training, or at the first
     message after the server's deadline.
+
+    Mods that change the model, such as `LocalDpMod`, come after it in the list, or belong to `@app.train(mods=[...])`.
+    The client then keeps what they made of its weights: this is what its logits are of, and what it uploads.
     """
+    if (model is None) == (logits is None):
+        raise ConfigError("keep_weights needs either model, a function (context) -> network, or logits=FUNCTION")
+
+    def network(context: Context, arrays: ArrayRecord) -> nn.Module:
+        if model is not None:
+            return model(context)
+        assert logits is not None
+        return FunctionModel(logits, {name: array.numpy() for name, array in arrays.items()})
 
     def mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         request = message.content.config_records.get(REQUEST) if message.has_content() else None
@@ -39,7 +54,7 @@ def keep_weights(model: Callable[[Context], nn.Module]) -> Mod:
             return call_next(message, context)
         if request["kind"] == "upload":
             return _upload(message, context)
-        return _train_for_logits(message, context, request, call_next, model)
+        return _train_for_logits(message, context, request, call_next, network)
 
     return mod
 
@@ -77,7 +92,7 @@ def _train_for_logits(
     context: Context,
     request: ConfigRecord,
     call_next: ClientAppCallable,
-    model: Callable[[Context], nn.Module],
+    network: Callable[[Context, ArrayRecord], nn.Module],
 ) -> Message:
     content = message.content
     if V in content:
@@ -95,7 +110,7 @@ def _train_for_logits(
     arrays: ArrayRecord = one(reply.content.array_records, "arrays")
     metrics = one(reply.content.metric_records, "metrics")
     encoding = Encoding(cast(Precision, request["precision"]), cast(int, request["top"]) or None)
-    z = _outputs(model(context), arrays, context.state.array_records[V], rows)
+    z = _outputs(network(context, arrays), arrays, context.state.array_records[V], rows)
     logits = {name: part for name, part in vars(encoding.encode(z)).items() if part is not None}
     until = time.time() + cast(float, request["keep"])  # by this machine's clock, which may be wrong
     context.state[KEPT] = ConfigRecord({"round": request["round"], "until": until})
@@ -105,10 +120,11 @@ def _train_for_logits(
 
 
 def _outputs(module: nn.Module, arrays: ArrayRecord, inputs: ArrayRecord, rows: ArrayRecord | None) -> Tensor:
-    net, V = FlatModel(module, next(module.parameters()).device), inputs.to_torch_state_dict()
-    x = V["x"] if rows is None else V["x"][rows.to_torch_state_dict()["rows"]]
-    parts = (x, x.new_empty(len(x), 0), V["scale"], V["shift"])
-    return outputs(net, to_weights(arrays, net.layout), Samples(*(part.to(net.device) for part in parts))).cpu()
+    net = FlatModel(module, next(module.parameters()).device)
+    samples = received_samples(inputs.to_torch_state_dict(), net.device)
+    if rows is not None:
+        samples = samples.at(rows.to_torch_state_dict()["rows"].long())
+    return outputs(net, to_weights(arrays, net.layout), samples).cpu()
 
 
 def _refuse(message: Message, reason: str) -> Message:

@@ -1,6 +1,6 @@
 """The client's side of queries, such as those of power-of-choice and DivFL: a Flower ClientApp answers them."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from filfl.core.queries import QUERIES, Query
 from filfl.core.queries.base import Split
+from filfl.data.batches import Inputs, split_batch
 from filfl.evaluation import Loss, cross_entropy
 from filfl.flower.trained import set_trained
 
@@ -16,7 +17,7 @@ HELLO = "filfl_hello"
 """The query of the handshake: message type query.filfl_hello."""
 
 Batches = Iterable[Any]
-"""Batches (inputs, targets), as from a DataLoader; or dicts of these two, as from Flower's datasets."""
+"""Batches (inputs, targets), as from a DataLoader; or dicts, as from Flower's and Hugging Face's datasets."""
 Load = Callable[[Context], tuple[nn.Module, Batches] | tuple[nn.Module, Batches, Batches]]
 """(context) -> the client's network, its training batches and, if it has any, its validation batches."""
 
@@ -34,8 +35,8 @@ def add_queries(app: ClientApp, load: Load, loss: Loss = cross_entropy) -> None:
 
     @app.query(HELLO)
     def hello(message: Message, context: Context) -> Message:
-        train = load(context)[1]
-        metrics: dict[str, Any] = {"num-examples": sum(len(targets) for _, targets in _pairs(train))}
+        model, train, *_ = load(context)
+        metrics: dict[str, Any] = {"num-examples": sum(len(split_batch(batch, model)[1]) for batch in train)}
         partition = context.node_config.get("partition-id")
         if isinstance(partition, int):
             metrics["partition-id"] = partition
@@ -64,12 +65,9 @@ def _handler(query: type[Query], load: Load, loss: Loss) -> Callable[[Message, C
     return answer
 
 
-def _on_device(model: nn.Module, batches: Batches) -> Iterable[tuple[Tensor, Tensor]]:
+def _on_device(model: nn.Module, batches: Batches) -> Iterable[tuple[Inputs, Tensor]]:
     device = next(model.parameters()).device
-    return ((inputs.to(device), targets.to(device)) for inputs, targets in _pairs(batches))
-
-
-def _pairs(batches: Batches) -> Iterable[tuple[Tensor, Tensor]]:
     for batch in batches:
-        inputs, targets = batch.values() if isinstance(batch, Mapping) else batch
-        yield inputs, targets
+        inputs, targets = split_batch(batch, model)
+        placed = {n: v.to(device) for n, v in inputs.items()} if isinstance(inputs, dict) else inputs.to(device)
+        yield placed, targets.to(device)

@@ -20,7 +20,7 @@ from filfl.core.queries import Query
 from filfl.errors import RunError
 from filfl.flower.client_queries import HELLO, query_name
 from filfl.flower.logit_messages import NO_V, logit_requests, logits_of, raise_refusal, upload_request
-from filfl.flower.messaging import Messaging, Reply
+from filfl.flower.messaging import MOD_SEES_QUERIES, Messaging, Reply
 from filfl.flower.node_registry import NodeRegistry, safe_name
 from filfl.flower.records import arrays_of, metrics_of, one, to_arrays, to_gradient, with_integers
 from filfl.flower.wrapped_strategy import OnlyNodes, WrappedStrategy
@@ -160,12 +160,16 @@ class GridClients:
         self._handshake_done |= bool(found)
         if not self._handshake_done:
             reason = min(reply.reason for reply in replies.values() if isinstance(reply, Failure))
+            refused_by_mod = MOD_SEES_QUERIES in reason  # which says what to do
             if self.queries == "always":
                 raise RunError(
-                    "the selection or the filter sends queries to clients, but no node can answer them "
-                    f"({reason}); add filfl.flower.add_queries(app, load) to the ClientApp"
+                    f"the selection or the filter sends queries to clients, but no node can answer them ({reason})"
+                    + ("" if refused_by_mod else "; add filfl.flower.add_queries(app, load) to the ClientApp")
                 )
-            self.messaging.note(f"the ClientApp answers no queries ({reason}); filfl.flower.add_queries adds them")
+            self.messaging.note(
+                f"the ClientApp answers no queries ({reason})"
+                + ("" if refused_by_mod else "; filfl.flower.add_queries adds them")
+            )
         return found
 
     # The requests of the algorithm (filfl.core.clients.Clients).

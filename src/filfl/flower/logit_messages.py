@@ -28,7 +28,7 @@ def logit_requests(
     extra: dict[str, ConfigRecord | ArrayRecord] = {REQUEST: asked}
     if request.rows is not None:
         extra[ROWS] = ArrayRecord({"rows": request.rows.int()})
-    public = ArrayRecord({"x": request.V.x, "scale": request.V.scale, "shift": request.V.shift})
+    public = ArrayRecord(request.V.arrays())
     made = []
     for message in messages:
         node = message.metadata.dst_node_id

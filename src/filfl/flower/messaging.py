@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from flwr.app import Error, Message
+from flwr.app import Error, Message, MessageType
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
 from filfl.core.clients import Failure
 from filfl.errors import one_line
+from filfl.flower.logit_messages import REQUEST
 from filfl.flower.records import size_of
 from filfl.weights import Mismatch
 
@@ -18,6 +19,11 @@ EXPIRED = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE)
 """The errors with which Flower reports that a message or its reply has expired."""
 IN_THE_ENGINE = "Exception ClientAppException occurred. Message: "
 """How the last line of an error of the simulation engine begins."""
+KEEP_WEIGHTS_FIRST = " List keep_weights before this mod, which must see what is trained, not logits"
+MOD_SEES_QUERIES = (
+    " Move this mod from ClientApp(mods=[...]) to @app.train(mods=[...]); answers to queries pass no mod then"
+)
+"""What to do if a mod of a ClientApp refuses a request."""
 LONGEST_TRACEBACK = 100_000
 """The number of characters of a reason in which the cause is looked for."""
 
@@ -61,7 +67,10 @@ class Messaging:
             else:
                 answers[node] = reply
         late = Failure(f"timeout: no reply within {self.deadline:g} s")
-        return {node: _read(answers[node], read, late) if node in answers else late for node in asked.values()}
+        hints = {message.metadata.dst_node_id: _mod_hint(message) for message in messages}
+        return {
+            node: _read(answers[node], read, late, hints[node]) if node in answers else late for node in asked.values()
+        }
 
     def note(self, text: str) -> None:
         self._notes.append(text)
@@ -75,9 +84,12 @@ class Messaging:
         self.note(f"dropped a reply from node {reply.metadata.src_node_id}: {reason}")
 
 
-def _read(reply: Message, read: Callable[[Message], Reply], late: Failure) -> Reply | Failure:
+def _read(reply: Message, read: Callable[[Message], Reply], late: Failure, mod_hint: str) -> Reply | Failure:
     if reply.has_error():
-        return late if reply.error.code in EXPIRED else Failure(f"error {reply.error.code}: {_cause(reply.error)}")
+        if reply.error.code in EXPIRED:
+            return late
+        hint = mod_hint if reply.error.code == ErrorCode.MOD_FAILED_PRECONDITION else ""
+        return Failure(f"error {reply.error.code}: {_cause(reply.error)}{hint}")
     try:
         return read(reply)
     except Mismatch as reason:
@@ -85,6 +97,16 @@ def _read(reply: Message, read: Callable[[Message], Reply], late: Failure) -> Re
     except Exception as error:
         unreadable = f"the reply cannot be read ({type(error).__name__}: {one_line(str(error))})"
         return Failure(unreadable, size_of(reply))
+
+
+def _mod_hint(request: Message) -> str:
+    """What to do if a mod of the ClientApp, such as those for differential privacy, refuses a request.
+
+    These mods accept only a model, and reply with one.
+    """
+    if request.metadata.message_type.startswith(MessageType.QUERY):
+        return MOD_SEES_QUERIES
+    return KEEP_WEIGHTS_FIRST if REQUEST in request.content.config_records else ""
 
 
 def _cause(error: Error) -> str:

@@ -103,7 +103,7 @@ class FlowerRun:
     ) -> "FlowerRun":
         """Prepare a run: read what is stored of it, and try `evaluate` before anybody trains."""
         V, wrapped = settings.V, settings.wrapped
-        layout = layout_of(initial) if V is None else V.layout
+        layout = layout_of(initial) if V is None else V.fitted(initial)
         try:
             start = State(to_weights(initial, layout))
         except Mismatch as reason:

@@ -11,7 +11,7 @@ from filfl.evaluation import Loss, Samples
 from filfl.weights import FlatModel, Layout, Weights
 
 Split = Literal["train", "validation"]
-Batches = Iterable[tuple[Tensor, Tensor]]
+Batches = Iterable[tuple[Tensor | dict[str, Tensor], Tensor]]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from filfl.core.queries.base import Batches, Query
-from filfl.evaluation import Loss, Samples, full_gradient
+from filfl.evaluation import Loss, Samples, full_gradient, predict
 from filfl.weights import FlatModel, Layout, Mismatch, Weights
 
 
@@ -26,7 +26,7 @@ class GradientQuery(Query):
         trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
         sums, number = [torch.zeros_like(parameter) for parameter in trained.values()], 0
         for inputs, targets in batches:
-            value = loss(model(inputs), targets) * len(targets)
+            value = loss(predict(model, inputs), targets) * len(targets)
             parts = torch.autograd.grad(value, list(trained.values()), materialize_grads=True)
             for total, part in zip(sums, parts, strict=True):
                 total += part

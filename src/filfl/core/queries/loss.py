@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from filfl.core.queries.base import Batches, Query
-from filfl.evaluation import Loss, Samples, mean_loss
+from filfl.evaluation import Loss, Samples, mean_loss, predict
 from filfl.weights import FlatModel, Layout, Mismatch, Weights
 
 
@@ -26,7 +26,7 @@ class LossQuery(Query):
     def answer_on_flower(self, model: nn.Module, batches: Batches, loss: Loss) -> float | None:
         total, number = 0.0, 0
         for inputs, targets in batches:
-            total += len(targets) * float(loss(model(inputs), targets))
+            total += len(targets) * float(loss(predict(model, inputs), targets))
             number += len(targets)
         return total / number if number else None
 
