@@ -14,6 +14,7 @@ import torch
 import filfl
 from filfl.attacks import Attack
 from filfl.availability.base import Ids
+from filfl.config.experiment import Experiment, shipped_names
 from filfl.rng import stream
 
 
@@ -78,3 +79,12 @@ def test_it_costs_one_evaluation_more() -> None:
         config = {"filter.name": name, "filter.reward": reward, "filter.screen": False, "rounds": 1}
         counts = [attacked(0, 1, **config, **{"filter.empty": e})[1][0]["evaluations"] for e in ("zero", "global")]
         assert counts == [plain, plain + (name == "dgf")], "prune never asks for the empty set"
+
+
+@pytest.mark.parametrize("name", [name for name in shipped_names() if name != "demo"])
+def test_the_experiments_of_the_paper_keep_zero(name: str) -> None:
+    experiment = Experiment.load(name)
+    for scale in (None, *experiment.scales):
+        scaled = experiment.at_scale(scale)
+        assert {scaled.config({}, arm).filter.empty for arm in scaled.arms} == {"zero"}
+    assert Experiment.load("demo").config({}).filter.empty == "global"
