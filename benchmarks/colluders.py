@@ -31,6 +31,7 @@ CONFIG: dict[str, Any] = {
     "rounds": 40,
     "data.clients": 20,
     "filter.size": 100,
+    "filter.empty": "zero",
     "filter.period": 5,
     "selection.name": "random",
     "selection.k": 5,

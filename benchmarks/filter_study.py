@@ -75,7 +75,7 @@ WORLDS = {
         "MNIST-5k, a third of the clients with random labels",
         "demo",
         late=51,
-        changes={"selection.name": "random"},
+        changes={"selection.name": "random", "filter.empty": "zero"},
         runs={"rounds": 60},
     ),
     "femnist": World(

@@ -190,7 +190,8 @@ def limits(seeds: int, rounds: int) -> list[Row]:
     for clients, noisy in {"healthy": 0.0, "30 % random labels": BAD}.items():
         for how in ("fit", *UNFIT):
             for seed in range(seeds):
-                base = Experiment.load("demo").config({"data.noisy": noisy, "selection.name": "random", "seed": seed})
+                start = {"data.noisy": noisy, "selection.name": "random", "filter.empty": "zero", "seed": seed}
+                base = Experiment.load("demo").config(start)
                 data = spoiled(base.data.load(seed), how, seed)
                 for filter in ("none", "dgf", "prune") if how == "fit" else ("dgf", "prune"):
                     changes: dict[str, Any] = {

@@ -35,7 +35,7 @@ def test_text(tmp_path: Path) -> None:
     config = {"rounds": 1, "data.name": "shakespeare", "data.path": str(tmp_path / "roles.jsonl.gz"), "selection.k": 2}
     config |= {"data.min_chars": 1, "data.most": 5, "model.name": "lstm", "model.hidden": 4, "model.layers": 1}
     config |= {"filter.data": "file", "filter.path": str(tmp_path / "v.txt"), "filter.size": 12}
-    assert filfl.simulate(config).records[0]["evaluations"] == 7
+    assert filfl.simulate(config).records[0]["evaluations"] == 8
     from filfl.data.shakespeare import Shakespeare
 
     roles = Shakespeare(path=str(tmp_path / "roles.jsonl.gz"), min_chars=1).load(0)

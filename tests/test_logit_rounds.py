@@ -684,7 +684,18 @@ def test_an_empty_filtering_selects_from_all_that_replied(empty: str) -> None:
     (record,), _ = world.run(1)
     assert record.filtered == [] and len(record.selected) == 3
     assert record.notes == ["the filter kept no client; selected from all that trained"]
-    assert record.evaluations == 8 + 3 + (empty == "global")
+    assert record.evaluations == 8 + 3, "a filter that does not ask for the empty set does not pay for it"
+
+
+def test_the_global_model_is_compared_in_the_encoding_of_the_claims() -> None:
+    outputs = torch.randn(M, CLASSES, generator=torch.Generator().manual_seed(0))
+    encoding = Encoding("int8")
+    sent = World(encoding=encoding, empty_is_global=True).server.filter_round.as_sent(outputs)
+    assert torch.equal(sent, encoding.decode(encoding.encode(outputs), (M, CLASSES), outputs.device))
+    assert not torch.equal(sent, outputs)
+    for diverged in (torch.full((M, CLASSES), 1e6), torch.full((M, CLASSES), torch.nan)):  # no client could send it
+        kept = World(empty_is_global=True).server.filter_round.as_sent(diverged)
+        assert torch.equal(kept.nan_to_num(), diverged.nan_to_num()), "its loss decides, and the round does not end"
 
 
 def test_the_digest_of_V_covers_how_bytes_become_numbers() -> None:

@@ -68,7 +68,7 @@ def resume(config: dict[str, Any], directory: Path) -> tuple[filfl.Result, list[
 
 
 def test_files_of_a_run_directory(small: dict[str, Any], tmp_path: Path) -> None:
-    result = filfl.simulate(small, out=tmp_path / "run")
+    result = filfl.simulate({**small, "filter.name": "keep-all"}, out=tmp_path / "run")
     run = tmp_path / "run"
     assert Config.from_table(tomllib.loads((run / "config.toml").read_text())) == result.config
     lines = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]

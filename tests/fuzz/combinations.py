@@ -33,6 +33,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "filter.values": ("one-of-k", "leave-one-out", "banzhaf", "shapley", "alone", "none"),
     "filter.verify": (0, 2),
     "filter.cap": (3, 5),
+    "filter.least": (1, 4),
     "filter.top": (2,),
     "filter.part": (7,),
     "data.noisy": (0.0, 0.5, 1.0),

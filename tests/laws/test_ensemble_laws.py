@@ -45,7 +45,7 @@ def test_for_a_linear_model_a_run_records_equal_rewards_and_surrogates(small: di
     for record in filtered:
         for which in ("all", "filtered", "selected"):
             assert record[f"surrogate_{which}"] == pytest.approx(record[f"reward_{which}"], abs=1e-4)
-        assert record["evaluations"] == 8
+        assert record["evaluations"] == 8 + (name != "local-search"), "local search never asks for the empty set"
 
 
 def test_a_verified_filter_is_never_worse_than_keeping_all(small: dict[str, Any]) -> None:

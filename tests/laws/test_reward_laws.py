@@ -153,7 +153,7 @@ def test_the_empty_set_needs_no_evaluation() -> None:
 
 
 def test_the_empty_set_can_be_the_global_model() -> None:
-    R = AverageReward({1: torch.ones(2)}, lambda w: float(w.sum()), empty=torch.full((2,), 0.5))
+    R = AverageReward({1: torch.ones(2)}, lambda w: float(w.sum()), empty=lambda: torch.full((2,), 0.5))
     assert R(frozenset()) == 9.0 and R(frozenset({1})) == 8.0
     assert R.evaluations == 2
 

@@ -72,11 +72,19 @@ class FilterOptions(Section):
     cap: Count | None = None
     """n, the largest number of available clients that a filter round considers, at least selection.k. All of them
     train. Unset means no limit."""
+    least: Count | None = None
+    """The smallest number of clients in S^f, for an aggregation that needs so many replies, such as Krum, Bulyan or
+    differential privacy. If the filter kept fewer, S^f is extended by the client with which the reward is highest,
+    again and again, up to this number or to all clients that trained. With reward = "average", every such step costs
+    one inference per client that is not kept. Unset is no minimum: if the filter kept nobody, clients are selected from
+    all that trained."""
     when: Literal["algorithm-1", "figure-2"] = "algorithm-1"
     """When to filter. algorithm-1: if t mod h = 0 or S_t differs from S_(t-1). figure-2: if a client is available that
     was not available at the last filtering, or if h rounds have passed since then."""
-    empty: Literal["zero", "global"] = "zero"
-    """R of the empty set. zero: 0, as in the paper. global: the reward of the current global model."""
+    empty: Literal["zero", "global"] = "global"
+    """R of the empty set. global: the reward of the current global model, one more inference over the filtering set per
+    filtering. zero: 0, as in the paper; then a greedy filter keeps the first client that it visits, whatever it sent,
+    and perhaps no other client."""
     screen: bool | None = None
     """Whether clients that hurt by themselves are dropped before the filter looks for a combination: with one of them
     among K clients, and the global model in place of the others, the loss is significantly higher than with no update
@@ -135,6 +143,8 @@ class FilterOptions(Section):
         k = config.selection.k
         if self.method and self.cap is not None and k > self.cap:
             problems.append(f"selection.k must be between 1 and filter.cap = {self.cap} (got {k})")
+        if self.method and self.cap is not None and self.least is not None and self.least > self.cap:
+            problems.append(f"filter.least must be between 1 and filter.cap = {self.cap} (got {self.least})")
         if (self.data == "file") != (self.path is not None):
             problems.append('filter.path and filter.data = "file" belong together; set both or neither')
         if self.reward == "ensemble" and self.judged_by_clients:

@@ -37,6 +37,8 @@ class Filtering:
     """Other sets with a high reward, best first. `filter.verify` compares them with the kept set."""
     memory: Mapping[Hashable, tuple[float, ...]] = field(default_factory=dict)
     """A few numbers per client to remember: they are in `reward.memory` at the next filtering."""
+    notes: tuple[str, ...] = ()
+    """What else the record should say about this filtering."""
 
 
 class FilterFunction(Protocol):

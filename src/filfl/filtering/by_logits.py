@@ -6,6 +6,7 @@ reward over these logits. The selected clients upload their weights, which must 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 import torch
@@ -29,7 +30,7 @@ from filfl.logits.doubts import Doubts
 from filfl.logits.encoding import EncodedLogits, Encoding
 from filfl.logits.messages import LogitReply, LogitRequest, Recipients
 from filfl.rng import stream
-from filfl.weights import Weights
+from filfl.weights import Mismatch, Weights
 
 AGAIN = "clients did not upload what they claimed; filtered again without them"
 
@@ -137,7 +138,7 @@ class ByLogits:
                 past=Past(previous=S_t, seen=S_t, filtered_at=t),
                 latest=this.latest,
                 recipients=state.recipients.adding(request.digest, replied),
-                notes=[*notes, *empty_note(clients, S_f)],
+                notes=[*notes, *filtering.notes, *empty_note(clients, S_f)],
                 did_filter=True,
                 considered=considered,
                 filtered_clients=clients,
@@ -225,10 +226,16 @@ class ByLogits:
     def surrogate(self, z: Mapping[int, Tensor], w_t: Weights, rows: Tensor | None) -> EnsembleReward:
         """The loss of the averaged logits."""
         samples = self.V.samples if rows is None else self.V.samples.at(rows)
-        empty = self.V.outputs([w_t], samples)[0] if self.empty_is_global and z else None
-        return EnsembleReward(
-            z, self.V.targets(rows), self.V.loss_function, empty, own=lambda: self.V.outputs([w_t], samples)[0]
-        )
+        own = cache(lambda: self.V.outputs([w_t], samples)[0])
+        empty = (lambda: self.as_sent(own())) if self.empty_is_global else None
+        return EnsembleReward(z, self.V.targets(rows), self.V.loss_function, own, empty)
+
+    def as_sent(self, outputs: Tensor) -> Tensor:
+        """Outputs after the encoding in which clients send theirs, so that R({}) can be compared with other rewards."""
+        try:
+            return self.encoding.decode(self.encoding.encode(outputs), tuple(outputs.shape), outputs.device)
+        except Mismatch:
+            return outputs  # a global model that has diverged: its loss says so
 
     def true_rewards(
         self, this: _Round, clients: list[int], S_f: frozenset[int], A_t: list[int], w_t: Weights

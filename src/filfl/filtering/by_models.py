@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -95,7 +96,7 @@ class ByModels:
                 past=Past(previous=S_t, seen=S_t, filtered_at=t),
                 latest=latest,
                 recipients=state.recipients,
-                notes=[*verified, *empty_note(clients, S_f), *unjudged],
+                notes=[*filtering.notes, *verified, *empty_note(clients, S_f), *unjudged],
                 did_filter=True,
                 considered=considered,
                 filtered_clients=clients,
@@ -120,10 +121,9 @@ def ensemble_reward(
 ) -> EnsembleReward:
     """The loss of the averaged outputs on V."""
     outputs = V.outputs([Weights(vector, w_t.integers) for vector in weights.values()])
-    empty = V.outputs([w_t])[0] if empty_is_global else None
-    return EnsembleReward(
-        dict(zip(weights, outputs, strict=True)), V.targets(), V.loss_function, empty, own=lambda: V.outputs([w_t])[0]
-    )
+    own = cache(lambda: V.outputs([w_t])[0])
+    empty = own if empty_is_global else None
+    return EnsembleReward(dict(zip(weights, outputs, strict=True)), V.targets(), V.loss_function, own, empty)
 
 
 def prepared(reward: AnyReward, K: int, memory: FilterMemory) -> AnyReward:

@@ -154,7 +154,7 @@ class Judgement:
 
     def reward(self, weights: "Mapping[int, Tensor]", w_t: "Weights", empty_is_global: bool = False) -> "AverageReward":
         """Eq. (3) for these clients' weights. `empty_is_global`: R({}) is the reward of w_t instead of 0."""
-        empty, dtype = w_t.vector if empty_is_global else None, w_t.vector.dtype
+        empty, dtype = (lambda: w_t.vector) if empty_is_global else None, w_t.vector.dtype
         if self.samples is None:
             return AverageReward(weights, self.loss, empty, dtype=dtype, at_once=self.at_once, each=self.each)
         return AverageRewardOnSamples(weights, w_t, empty, self, self.samples)
@@ -163,7 +163,7 @@ class Judgement:
 class AverageReward:
     """R(S) = max(0, c - F_V(1/|S| sum_{k in S} w_k)); 0 where the loss is not finite.
 
-    R({}) is 0, or, where `empty` gives weights for the empty set, their reward.
+    R({}) is 0, or, where `empty` gives weights for the empty set, their reward. It is called at most once.
 
     Rewards are stored, so that asking twice costs nothing; `evaluations` counts the sets that were asked for.
     `dtype` is that of the means; the weights' own when unset. `at_once` sets can be evaluated at a time by `each`, a
@@ -174,7 +174,7 @@ class AverageReward:
         self,
         weights: "Mapping[int, Tensor]",
         loss: "Callable[[Tensor], float]",
-        empty: "Tensor | None" = None,
+        empty: "Callable[[], Tensor] | None" = None,
         c: float = C,
         dtype: "torch.dtype | None" = None,
         at_once: int = 1,
@@ -228,7 +228,7 @@ class AverageReward:
     def _reward(self, members: int) -> tuple[float, Computed | None]:
         if not members:
             assert self._empty is not None
-            return self._of_loss(self._loss(self._empty)), None
+            return self._of_loss(self._loss(self._empty())), None
         mean, computed = self._sums.mean(members)
         return self._of_loss(self._loss(mean)), computed
 
@@ -244,7 +244,7 @@ class AverageRewardOnSamples(AverageReward, OnSamples):
         self,
         weights: "Mapping[int, Tensor]",
         w_t: "Weights",
-        empty: "Tensor | None",
+        empty: "Callable[[], Tensor] | None",
         judgement: Judgement,
         samples: SampleJudgement,
     ) -> None:
@@ -283,7 +283,8 @@ class EnsembleReward(OnSamples):
 
     To first order in the distance between the clients' weights, the outputs of averaged weights are the averaged
     outputs. After one inference over V per client, which is what `evaluations` counts, any set costs one sum and one
-    loss. `own` gives the outputs of the global model, where a filter asks for them.
+    loss. `own` gives the outputs of the global model, where a filter asks for them. R({}) is 0, or, where `empty` gives
+    outputs for the empty set, their reward, which costs one more inference if a filter asks for it.
     """
 
     def __init__(
@@ -291,21 +292,21 @@ class EnsembleReward(OnSamples):
         outputs: "Mapping[int, Tensor]",
         targets: "Tensor",
         loss: "Loss",
-        empty: "Tensor | None" = None,
         own: "Callable[[], Tensor] | None" = None,
+        empty: "Callable[[], Tensor] | None" = None,
     ) -> None:
-        self.evaluations = len(outputs) + (empty is not None)
+        self.evaluations = len(outputs)
         # One client with non-finite outputs would spoil every sum that it was part of.
         self._broken = frozenset(k for k, z in outputs.items() if not z.isfinite().all())
         self._outputs = {k: z for k, z in outputs.items() if k not in self._broken}
         self.clients, self.num_samples = list(self._outputs), len(targets)
-        self._targets, self._loss, self._empty, self._own = targets, loss, empty, own
+        self._targets, self._loss, self._own, self._empty = targets, loss, own, empty
         self._cap = math.inf
         shape = next((z.shape for z in outputs.values()), ())
         self._R = AverageReward(
             {k: z.flatten() for k, z in self._outputs.items()},
             lambda mean: float(loss(mean.view(shape), targets)),
-            None if empty is None else empty.flatten(),
+            None if empty is None else self._outputs_of_empty,
         )
 
     def __call__(self, subset: frozenset[int]) -> float:
@@ -341,6 +342,11 @@ class EnsembleReward(OnSamples):
         if self._own is None:
             raise PluginError("the outputs of the global model are not known to this reward")
         return self._own()
+
+    def _outputs_of_empty(self) -> "Tensor":
+        assert self._empty is not None
+        self.evaluations += 1
+        return self._empty().flatten()
 
     def on(self, rows: Ints) -> "EnsembleReward":
         import torch
@@ -381,8 +387,8 @@ class EnsembleReward(OnSamples):
             {k: of(z) for k, z in self._outputs.items()},
             targets,
             self._loss,
-            None if empty is None else of(empty),
             None if own is None else lambda: of(own()),
+            None if empty is None else lambda: of(empty()),
         )
         part.K = self.K
         return part

@@ -21,28 +21,31 @@ class Screened:
     """A filter that is not shown the clients that hurt by themselves."""
 
     filter: FilterFunction
+    least: int = 1
+    """The smallest number of clients that the filter is shown, also where more of them hurt; K if that is more."""
 
     def __call__(self, clients: Sequence[Client], reward: Reward[Client], rng: np.random.Generator) -> Filtering:
         if not isinstance(reward, OnSamples):
             return self.filter(clients, reward, rng)
-        dropped = frozenset(hurting(reward))
+        dropped = frozenset(hurting(reward, self.least))
         filtering = self.filter([k for k in clients if k not in dropped], cast(Reward[Client], reward), rng)
         steps = tuple(Step(k, None, None, 0.0, False) for k in clients if k in dropped)
         return replace(filtering, trace=(*steps, *filtering.trace))
 
 
-def hurting(reward: OnSamples) -> list[int]:
-    """The clients that hurt by themselves, worst first; at least K clients are not among them.
+def hurting(reward: OnSamples, least: int = 1) -> list[int]:
+    """The clients that hurt by themselves, worst first; at least K clients, and `least`, are not among them.
 
     A client is judged as one of the K clients that are averaged, where the other K - 1 send the global model. It hurts
     if the loss on V is then significantly higher than with no update at all, and than with the median client.
     """
     n, K = len(reward.clients), reward.K
-    if n <= K:
+    most = n - max(K, least)
+    if most <= 0:
         return []
     reward = reward.on_present_classes()
     losses = reward.losses_at(np.hstack([np.eye(n), np.full((n, 1), K - 1.0)]) / K)
     worst_first = np.argsort(-losses.mean(axis=1), kind="stable")
     median = losses[worst_first[n // 2]]
     bad = (standardised(losses - median) > SIGNIFICANT) & (standardised(losses - reward.global_losses()) > SIGNIFICANT)
-    return [reward.clients[i] for i in worst_first if bad[i]][: n - K]
+    return [reward.clients[i] for i in worst_first if bad[i]][:most]

@@ -5,6 +5,8 @@ from filfl.core.clients import Clients
 from filfl.core.selector import Selector
 from filfl.core.server import FilterRound, Problem, Server
 from filfl.filtering.assessment import Assess
+from filfl.filtering.at_least import AtLeast
+from filfl.filtering.base import FilterFunction
 from filfl.filtering.by_logits import ByLogits
 from filfl.filtering.by_models import ByModels
 from filfl.filtering.filtering_set import FilteringSet
@@ -62,7 +64,11 @@ def make_filter_round(
         return None
     empty_is_global = options.empty == "global"
     assess = Assess(config.seed, options.valued_by, options.honest_gain, fitness)
-    method = Screened(options.method) if options.screens else options.method
+    method: FilterFunction = options.method
+    if options.least is not None:
+        method = AtLeast(method, options.least)
+    if options.screens:
+        method = Screened(method, options.least or 1)
     if options.transport == "logits":
         assert V is not None
         encoding = Encoding(options.precision, options.top)
