@@ -44,9 +44,9 @@ class FilFL(Strategy):
     trusted: the names of nodes whose data is trusted, as in clients.csv. With {"filter.data": "federated"} or
         "variable", where nodes judge, only these judge. Without it, bad nodes judge too.
     seed: of every decision of the server.
-    options: further keys of a filfl config, such as {"selection.d": 10, "filter.cap": 20}. Unlike in the simulator,
-        "filter.when" is "figure-2" by default: nodes that leave or come back do not cause another filtering. Around a
-        strategy that assumes k replies (Krum, Bulyan, differential privacy), "filter.least" is k by default.
+    options: further keys of a filfl config, such as {"selection.d": 10, "filter.cap": 20}. Two defaults differ from the
+        simulator's. "filter.when" is "figure-2": nodes that leave or come back do not cause another filtering.
+        "filter.least" is k: Krum, Bulyan and differential privacy assume k replies, and no node is ever left alone.
     config: a whole filfl config instead of the seven arguments before. Its sections on data, model and training do not
         apply here; they are stored with the run.
     out: a directory for the run store. An interrupted run in it is resumed, and a finished one is continued if more
@@ -87,7 +87,7 @@ class FilFL(Strategy):
         if config is None:
             keys = {"filter.period": h, "filter.when": "figure-2", "seed": seed}
             keys |= {"data.name": "arrays", "model.name": "own", "selection.k": 1 if share else k}
-            keys |= {"filter.least": k} if wrapped.counts_replies and not share else {}
+            keys |= {} if share else {"filter.least": k}
             keys |= {"data.trusted": list(trusted)} if trusted else {}
             keys |= {"filter.name": filter} if isinstance(filter, str) else {}
             keys |= {"selection.name": selection} if isinstance(selection, str) else {}

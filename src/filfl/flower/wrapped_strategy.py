@@ -68,12 +68,6 @@ class WrappedStrategy:
         return None
 
     @property
-    def counts_replies(self) -> str | None:
-        """The name of a class in the chain that assumes a certain number of replies."""
-        kinds = (flower.MultiKrum, flower.Bulyan, *DP_WRAPPERS)
-        return next((type(each).__name__ for each in self._chain if isinstance(each, kinds)), None)
-
-    @property
     def accounts_privacy(self) -> bool:
         """Whether a privacy accountant is attached."""
         return any(getattr(each, "accountant", None) is not None for each in self._chain)
@@ -188,14 +182,6 @@ class WrappedStrategy:
             if kind == "list":
                 value = [parts[i] for i in sorted(parts, key=int)]
             setattr(self._chain[int(depth)], name, value)
-
-
-DP_WRAPPERS = (
-    flower.DifferentialPrivacyServerSideFixedClipping,
-    flower.DifferentialPrivacyClientSideFixedClipping,
-    flower.DifferentialPrivacyServerSideAdaptiveClipping,
-    flower.DifferentialPrivacyClientSideAdaptiveClipping,
-)
 
 
 def averaging(chain: Sequence[Any], name: str) -> FedAvg:
