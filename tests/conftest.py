@@ -46,6 +46,18 @@ def small() -> dict[str, Any]:
     return dict(SMALL)
 
 
+@pytest.fixture(autouse=True)
+def in_an_empty_directory(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Path | None:
+    """Tests of Flower run in an empty directory, because a run on Flower is stored below the current one."""
+    if request.path.parent.name != "flower":
+        return None
+    directory = tmp_path_factory.mktemp("current")
+    monkeypatch.chdir(directory)
+    return directory
+
+
 @pytest.fixture
 def blobs() -> FederatedData:
     """Three Gaussian blobs, with nine clients."""

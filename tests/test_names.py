@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from filfl.flower.testing import log_round
 from PIL import Image
 
 import filfl
 from filfl.flower.node_registry import NodeRegistry
+from filfl.flower.run import log_round
 
 TOML = """
 name = "sites"

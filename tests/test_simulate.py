@@ -268,6 +268,8 @@ TESTED_ELSEWHERE = {
     *("training.optimizer", "training.options", "training.clip", "training.augment"),  # in test_optimizers.py
     *("model.layers", "model.embedding", "model.tokens", "model.channels", "model.width", "model.blocks"),
     "filter.screen",  # in test_screen.py
+    *(f"aggregation.{option}" for option in ("bad", "before", "steps", "smoothing", "norm", "radius")),
+    # in test_robust_means.py
     *("guard.norm", "guard.examples", "guard.answers", "guard.stop_after"),  # in test_guard.py and test_hostile.py
     "filter.restarts",  # in the laws of the local search
     *("filter.evidence", "filter.outlier", "filter.memory", "filter.floor"),  # in the laws of pruning

@@ -92,7 +92,7 @@ def test_a_finished_run_is_not_overwritten(tmp_path: Path) -> None:
     strategy(flower.FedAvg(fraction_evaluate=0.0), tmp_path / "run").start(federation(), initial(), num_rounds=2)
     with pytest.raises(RunError, match=r"holds a finished run of 2 rounds; to continue it"):
         strategy(flower.FedAvg(fraction_evaluate=0.0), tmp_path / "run").start(federation(), initial(), num_rounds=2)
-    with pytest.raises(RunError, match=r"another config \(selection.k: 2 there, 3 here\)"):
+    with pytest.raises(RunError, match=r"another config \(filter.least: 2 there, 3 here\)"):
         strategy(flower.FedAvg(fraction_evaluate=0.0), tmp_path / "run", k=3).start(
             federation(), initial(), num_rounds=2
         )
