@@ -27,7 +27,7 @@ RANK = {name: i for i, names in enumerate(ORDER) for name in names}
 WITHIN = {
     *(("system", "errors"), ("weights", "errors"), ("config.schema", "errors"), ("evaluation", "weights")),
     ("evaluation", "errors"),
-    *(("selection", "availability"), ("attacks", "availability"), ("attacks", "data")),
+    *(("selection", "availability"), ("attacks", "availability"), ("attacks", "data"), ("aggregation", "data")),
     *(("filtering", "values"), ("values", "filtering")),
 }
 """Imports between packages of one entry."""

@@ -23,6 +23,7 @@ from filfl.aggregation.median import Median
 from filfl.aggregation.robust import Robust
 from filfl.aggregation.stack import Stack
 from filfl.aggregation.trimmed_mean import TrimmedMean
+from filfl.data.split import floored
 from filfl.weights import Weights
 
 Rows = NDArray[np.float64]
@@ -40,10 +41,6 @@ def combine(mean: Robust, rows: Rows, w_t: Any = None, memory: Memory | None = N
     updates = [Admitted(weights(start.vector.numpy() + row), 1, 0.0) for row in rows]
     memory, w = mean(1, memory or {}, start, updates)
     return memory, w.vector.numpy()
-
-
-def f_of(bad: float, n: int) -> int:
-    return int(bad * n + 1e-9)
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +64,7 @@ def stacks(number: int) -> Iterator[tuple[Rows, float]]:
         n, d = int(rng.integers(3, 13)), int(rng.integers(1, 30))
         rows = rng.normal(size=(n, d)) * 10.0 ** rng.integers(-3, 3)
         bad = float(rng.uniform(0, 0.49))
-        f = f_of(bad, n)
+        f = floored(bad, n)
         match i % 5:
             case 1:
                 rows[:f] = rows[f:].mean(axis=0) - 1.5 * rows[f:].std(axis=0)  # a little is enough
@@ -76,7 +73,7 @@ def stacks(number: int) -> Iterator[tuple[Rows, float]]:
             case 3:
                 rows[:f] = -0.5 * rows[f:].mean(axis=0)  # the opposite inner product
             case 4:
-                rows += 100.0 * rng.normal(size=d)
+                rows += 10.0 * rng.normal(size=d)
         yield rows, bad
 
 
@@ -97,7 +94,7 @@ def referees(module: ModuleType, f: int) -> dict[str, tuple[Any, Callable[[float
 def test_every_mean_equals_that_of_byzfl(byzfl: Callable[[str], ModuleType]) -> None:
     module = byzfl("aggregators.aggregators")
     for rows, bad in stacks(1000):
-        for name, (theirs, ours) in referees(module, f_of(bad, len(rows))).items():
+        for name, (theirs, ours) in referees(module, floored(bad, len(rows))).items():
             expected, (_, found) = theirs(rows.copy()), combine(ours(bad), rows)
             scale = np.abs(rows).max()
             np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6 * scale, err_msg=name)
@@ -106,7 +103,7 @@ def test_every_mean_equals_that_of_byzfl(byzfl: Callable[[str], ModuleType]) -> 
 def test_mixing_and_buckets_equal_those_of_byzfl(byzfl: Callable[[str], ModuleType]) -> None:
     module = byzfl("aggregators.preaggregators")
     for rows, bad in stacks(300):
-        f = f_of(bad, len(rows))
+        f = floored(bad, len(rows))
         updates = [Admitted(weights(row), 1, 0.0) for row in rows]
         mixed = nearest_neighbours(Stack.of(updates, weights(np.zeros(rows.shape[1]))), f, 1)
         np.testing.assert_allclose(

@@ -80,32 +80,29 @@ def test_as_many_inputs_as_targets_are_needed() -> None:
 # Models of Hugging Face, as in Flower's quickstart with transformers.
 
 
-def bert() -> nn.Module:
+TINY = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+
+
+def classifier(family: str, **sizes: int) -> nn.Module:
+    """A tiny model of a family of transformers."""
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
-    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
-    config = transformers.BertConfig(vocab_size=30, max_position_embeddings=20, num_labels=CLASSES, **sizes)
-    model: nn.Module = transformers.BertForSequenceClassification(config)
+    config = getattr(transformers, f"{family}Config")(vocab_size=30, num_labels=CLASSES, **sizes)
+    model: nn.Module = getattr(transformers, f"{family}ForSequenceClassification")(config)
     return model.eval()
+
+
+def bert() -> nn.Module:
+    return classifier("Bert", max_position_embeddings=20, **TINY)
 
 
 def gpt() -> nn.Module:
-    transformers = pytest.importorskip("transformers")
-    torch.manual_seed(0)
-    sizes = {"n_positions": 20, "n_embd": 8, "n_layer": 1, "n_head": 2}
-    config = transformers.GPT2Config(vocab_size=30, pad_token_id=29, num_labels=CLASSES, **sizes)
-    model: nn.Module = transformers.GPT2ForSequenceClassification(config)
-    return model.eval()
+    return classifier("GPT2", pad_token_id=29, n_positions=20, n_embd=8, n_layer=1, n_head=2)
 
 
 def llama() -> nn.Module:
     """Its positions are relative, so padding on the left does not change what it returns."""
-    transformers = pytest.importorskip("transformers")
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
-    config = transformers.LlamaConfig(vocab_size=30, pad_token_id=29, num_labels=CLASSES, **sizes)
-    model: nn.Module = transformers.LlamaForSequenceClassification(config)
-    return model.eval()
+    return classifier("Llama", pad_token_id=29, **TINY)
 
 
 def token_batches(site: int, left: bool = False, pad: int = 0) -> list[dict[str, torch.Tensor]]:

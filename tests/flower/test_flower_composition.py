@@ -497,3 +497,20 @@ def test_more_rounds_continue_a_finished_run(tmp_path: Path) -> None:
     assert read_run(tmp_path / "run").records == read_run(tmp_path / "once").records
     assert numbers(continued.arrays).tobytes() == numbers(once.arrays).tobytes()
     assert read_run(tmp_path / "run").finished
+
+
+def test_only_a_new_node_causes_another_filtering(tmp_path: Path) -> None:
+    grid = federation()
+    first, last = grid.nodes[1000], grid.nodes[1000 + 17 * (SITES - 1)]
+    last.connected = False
+
+    def come_and_go(record: Any, state: Any) -> None:
+        first.connected = record["round"] != 1  # away in round 2, back in round 3
+        last.connected = record["round"] >= 3  # new in round 4
+
+    FilFL(flower.FedAvg(), **{**FILTERED, "h": 10, "out": tmp_path / "run"}, callbacks=[come_and_go]).start(
+        grid, initial(), 5
+    )
+    records = read_run(tmp_path / "run").records
+    assert [record["num_available"] for record in records] == [5, 4, 5, 6, 6]
+    assert [record["did_filter"] for record in records] == [True, False, False, True, False]

@@ -69,9 +69,18 @@ def test_metrics_that_differ_between_nodes_are_accepted() -> None:
     without.nodes[1017].connected = False
     assert result.train_metrics_clientapp[1] == pytest.approx(run(without)[0].train_metrics_clientapp[1])
     assert records[0]["notes"][:2] == [
-        "the metric mine is left out: 1 of 6 clients report it",
-        "1 of 6 clients did not report the metric train_loss",
+        "metrics that half of the clients or fewer report are left out: mine",
+        "1 of 6 clients did not report train_loss",
     ]
+
+
+def test_thousands_of_metrics_with_hostile_names_are_one_short_note() -> None:
+    grid = federation()
+    grid.nodes[1000].tamper = altered(**{f"{i}\x1b[31m\u202e{'x' * 1000}": 1.0 for i in range(2000)})
+    _, records = run(grid, rounds=1)
+    (note,) = records[0]["notes"]
+    assert note.startswith("metrics that half of the clients or fewer report are left out: 0 [31m x")
+    assert note.endswith("and 1995 more") and len(note) < 400 and note.isprintable()
 
 
 def test_a_large_increase_in_examples_is_refused() -> None:

@@ -13,7 +13,18 @@ TESTS = ("test_flower_composition.py", "test_flower_strategy.py", "test_flower_l
 
 
 def test_the_newest_release_of_flower(tmp_path: Path) -> None:
-    download = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(tmp_path), "flwr"]
+    download = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--no-deps",
+        "--only-binary=:all:",
+        "--dest",
+        str(tmp_path),
+        "flwr",
+    ]
     found = subprocess.run(download, capture_output=True, text=True, timeout=300)
     if found.returncode:
         pytest.skip(f"pip found no release: {found.stderr.strip().splitlines()[-1]}")

@@ -11,6 +11,7 @@ from filfl.aggregation.base import Admitted, Aggregation, Memory
 from filfl.aggregation.before import BEFORE, Before
 from filfl.aggregation.stack import Stack
 from filfl.config.schema import Range
+from filfl.data.split import floored
 from filfl.weights import Weights
 
 
@@ -19,14 +20,15 @@ class Robust(Aggregation):
     """A mean of the updates w_k - w_t that tolerates some bad clients."""
 
     bad: Annotated[float, Range(at_least=0, below=0.5)] = 0.3
-    """The share of the selected clients that may be bad: f = floor(bad K) of K."""
+    """The share of the selected clients that may be bad: f = floor(bad K) of K. Used by trimmed-mean, krum, multi-krum
+    and before = "nnm"; the others tolerate fewer than half without it."""
     before: Before = "none"
     """What is done with the updates first. nnm: each is replaced by the mean of its n - f nearest. bucketing: the mean
     is taken over means of two random updates each."""
 
     def __call__(self, t: int, memory: Memory, w_t: Weights, updates: Sequence[Admitted]) -> tuple[Memory, Weights]:
         stack = Stack.of(updates, w_t)
-        f = int(self.bad * len(updates) + 1e-9)
+        f = floored(self.bad, len(updates))
         if self.before != "none":
             stack = BEFORE[self.before](stack, f, t)
         return self.combined(stack, min(f, (stack.n - 1) // 2), memory)

@@ -235,7 +235,7 @@ class ByLogits:
         try:
             return self.encoding.decode(self.encoding.encode(outputs), tuple(outputs.shape), outputs.device)
         except Mismatch:
-            return outputs  # a global model that has diverged: its loss says so
+            return outputs  # not finite, because the global model has diverged; its reward is 0
 
     def true_rewards(
         self, this: _Round, clients: list[int], S_f: frozenset[int], A_t: list[int], w_t: Weights

@@ -17,7 +17,7 @@ from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import FedAvg, Strategy
 from torch import Tensor
 
-from filfl.errors import ConfigError
+from filfl.errors import ConfigError, one_line
 from filfl.flower.records import arrays_of, metrics_of
 
 DERIVED = "current_arrays"
@@ -26,6 +26,8 @@ CONFIG = "config"
 """Where the memory has the train config, which strategies may change over the rounds."""
 SAMPLING = ("fraction_train", "fraction_evaluate", "min_train_nodes", "min_evaluate_nodes", "min_available_nodes")
 """The attributes of a strategy by which it samples nodes."""
+MAX_NAME, MOST_NAMED = 50, 5
+"""How much a note shows of the names of metrics."""
 WRAPPABLE = "FedAvg, FedProx, FedAdam, FedTrimmedAvg and others that average models"
 
 
@@ -114,27 +116,25 @@ class WrappedStrategy:
         as it is. A metric of half of the clients or fewer is left out.
         """
         metrics = [metrics_of(reply, self.weighted_by) for reply in replies]
-        kinds = Counter(kind for _, record in metrics for kind in map(_kind, record.items()))
-        shared = {name: kind for kind, number in kinds.items() if 2 * number > len(replies) for name in kind[:1]}
-        notes = [
-            f"the metric {name} is left out: {n} of {len(replies)} clients report it"
-            for (name, _), n in kinds.items()
-            if name not in shared
-        ]
+        kinds = Counter(_kind(name, value) for _, record in metrics for name, value in record.items())
+        shared = {name: (name, length) for (name, length), number in kinds.items() if 2 * number > len(replies)}
+        notes, rare = [], [name for name, _ in kinds if name not in shared]
+        if rare:
+            notes.append(f"metrics that half of the clients or fewer report are left out: {_listed(rare)}")
         weights = np.array([float(cast(float, record[self.weighted_by])) for _, record in metrics])
         means: dict[str, Any] = {}
         for name, kind in shared.items():
-            have = [kind in map(_kind, record.items()) for _, record in metrics]
+            have = [name in record and _kind(name, record[name]) == kind for _, record in metrics]
             if not all(have):
                 values = np.array([record[name] for (_, record), has in zip(metrics, have, strict=True) if has])
                 means[name] = np.average(values, axis=0, weights=weights[have]).tolist()
-                notes.append(f"{have.count(False)} of {len(replies)} clients did not report the metric {name}")
+                notes.append(f"{have.count(False)} of {len(replies)} clients did not report {_listed([name])}")
         key = _most_common(key for key, _ in metrics)
         found = [arrays_of(reply, self.arrays_key) for reply in replies] if with_arrays else []
         arrays_key = _most_common(name for name, _ in found)
         alike = []
         for i, (reply, (own_key, record)) in enumerate(zip(replies, metrics, strict=True)):
-            own = {name: value for name, value in record.items() if shared.get(name) == _kind((name, value))}
+            own = {name: value for name, value in record.items() if shared.get(name) == _kind(name, value)}
             content = {name: each for name, each in reply.content.items() if name != own_key}
             content[key] = MetricRecord({name: own.get(name, means.get(name, 0.0)) for name in shared})
             if with_arrays:
@@ -202,10 +202,15 @@ def averaging(chain: Sequence[Any], name: str) -> FedAvg:
     return leaf
 
 
-def _kind(metric: tuple[str, Any]) -> tuple[str, int | None]:
+def _kind(name: str, value: Any) -> tuple[str, int | None]:
     """The name of a metric, and how many numbers it has where it is a list."""
-    name, value = metric
     return name, len(value) if isinstance(value, list) else None
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Names that clients chose, for a note: a client may send thousands, of any text."""
+    shown = ", ".join(one_line(name, MAX_NAME) for name in names[:MOST_NAMED])
+    return f"{shown} and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else shown
 
 
 def _most_common(names: Iterable[str]) -> str:

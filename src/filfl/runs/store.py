@@ -248,11 +248,8 @@ def _examine(store: RunStore, device: torch.device, resume: bool, ignored: froze
         return Usable()
     if not resume:
         raise RunError(f"{directory} already contains a run; add --resume to continue it, or choose another --out")
-    try:
-        stored = tomllib.loads(config_path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        stored = None  # a checkpoint of the same run tells that it had the same config
-    if stored is not None:
+    stored = stored_config(directory)
+    if stored:  # otherwise, a checkpoint of the same run tells that it had the same config
         _check_same_config(directory, stored, store.config, ignored)
     lines = content(directory / RECORDS).splitlines(keepends=True)
     refused: dict[int, checkpoint.Refused] = {}
@@ -270,7 +267,7 @@ def _examine(store: RunStore, device: torch.device, resume: bool, ignored: froze
     others = [reason for reason in refused.values() if isinstance(reason, checkpoint.OtherRun)]
     if others or (summary is not None and summary.get("run") != store.fingerprint):
         raise RunError(f"{directory} contains a run with other data or another model; choose another --out")
-    if stored is None:
+    if not stored:
         raise RunError(f"{config_path} is damaged, so the run cannot be identified; choose another --out")
     if lines or any(refused) or any((directory / name).exists() for name in (MODEL, SUMMARY)):
         raise NotResumable(next(iter(refused.values()), "it has no checkpoint"))
