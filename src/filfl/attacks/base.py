@@ -3,6 +3,8 @@
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from filfl.availability.base import Ids
@@ -37,3 +39,36 @@ class AttackByShare(Attack):
 
     def bad(self, num_clients: int, seed: int) -> Ids:
         return stream(seed, SETUP, "attack").permutation(num_clients)[: floored(self.share, num_clients)]
+
+
+@dataclass(frozen=True)
+class Colluders:
+    """What the attackers that train in a round know together."""
+
+    updates: Tensor
+    """[f, d]: what each of them trained, w - w_t: their estimate of what the others send."""
+    num_training: int
+    """n: how many clients train in this round."""
+    rng: np.random.Generator
+
+    @property
+    def mean(self) -> Tensor:
+        return self.updates.mean(dim=0)
+
+    @property
+    def std(self) -> Tensor:
+        """The standard deviation of every weight; 0 for a single attacker."""
+        return self.updates.std(dim=0) if len(self.updates) > 1 else torch.zeros_like(self.updates[0])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collusion(AttackByShare):
+    """An attack of clients that see what each of them trained."""
+
+    @abstractmethod
+    def sent_together(self, known: Colluders) -> Tensor:
+        """[f, d] or [d]: the updates that the attackers send instead of w - w_t."""
+
+    def sent(self, w: Tensor, w_t: Tensor) -> Tensor:
+        alone = Colluders((w - w_t)[None], 1, np.random.default_rng(0))
+        return w_t + self.sent_together(alone).reshape(-1)

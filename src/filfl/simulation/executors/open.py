@@ -63,7 +63,7 @@ def open_clients(
             say(f'execution.mode = "{mode}" is not available ({reason}); falling back to serial')
         clients = clients or SerialClients(data, net, loss, training)
         if len(bad := config.attack.bad(data.num_clients, config.seed)):
-            clients = AttackingClients(clients, net.layout, config.attack, bad)
+            clients = AttackingClients(clients, net.layout, config.attack, bad, config.seed)
         if options.memory is not None:
             clients = SpillingClients(clients, net.layout, options.memory * 1e9)
         yield clients
