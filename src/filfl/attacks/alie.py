@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from scipy.stats import norm
 from torch import Tensor
 
-from filfl.attacks.base import Colluders, Collusion
+from filfl.attacks.base import FACTORS, Colluders, Collusion
 from filfl.config.schema import Positive
 
 
@@ -20,8 +20,14 @@ class ALIE(Collusion):
     """Unset: the largest z with which a majority can be nearer to what the attackers send than to the mean, from the
     numbers of clients and attackers that train in a round."""
 
+    optimal: bool = False
+    """Use the z that moves what `aggregation` gives farthest, out of ten between a quarter and four times that z, as
+    attackers do who know how the server combines updates."""
+
     def sent_together(self, known: Colluders) -> Tensor:
         z = largest_z(known.num_training, len(known.updates)) if self.z is None else self.z
+        if self.optimal:
+            return known.most_harmful(known.mean + z * factor * known.std for factor in FACTORS)
         return known.mean + z * known.std
 
 

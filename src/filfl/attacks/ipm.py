@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from filfl.attacks.base import Colluders, Collusion
+from filfl.attacks.base import FACTORS, Colluders, Collusion
 from filfl.config.schema import Positive
 
 
@@ -18,5 +18,11 @@ class IPM(Collusion):
     factor: Positive = 0.5
     """A small factor passes defences by distance; a large one is a strong attack on the mean."""
 
+    optimal: bool = False
+    """Use the factor that moves what `aggregation` gives farthest, out of ten between a quarter and four times
+    `factor`, as attackers do who know how the server combines updates."""
+
     def sent_together(self, known: Colluders) -> Tensor:
+        if self.optimal:
+            return known.most_harmful(-self.factor * factor * known.mean for factor in FACTORS)
         return -self.factor * known.mean

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from filfl.aggregation.base import Admitted
+from filfl.aggregation.base import PIECE, Admitted
 from filfl.config.schema import Range, Section, Whole
 from filfl.core.clients import Evaluated, Failure, Update
 from filfl.core.queries import Query
@@ -134,7 +134,7 @@ class RoundGuard:
         if tuple(weights.integers.shape) != (layout.num_integers,) or weights.integers.dtype != torch.int64:
             raise Mismatch(f"the integer buffers are not {layout.num_integers} numbers of dtype torch.int64")
         vector = weights.vector.to(device)
-        norm = float(torch.linalg.vector_norm(vector - self.w_t.vector, dtype=torch.float64))
+        norm = distance(vector, self.w_t.vector)
         # A value that is not finite makes the norm non-finite. A difference may also overflow, hence the second check.
         if not math.isfinite(norm) and not (finite := vector.isfinite()).all():
             where = int((~finite).nonzero()[0])
@@ -224,6 +224,14 @@ def _beyond(examples: NDArray[np.float64], bound: float) -> tuple[NDArray[np.boo
     medians = _medians(examples)
     wrong = examples > bound * medians
     return np.full_like(wrong, wrong.any()) if len(examples) == 2 else wrong, medians
+
+
+def distance(a: Tensor, b: Tensor) -> float:
+    """||a - b||, in pieces that stay in the cache. A sum of squares that overflows is computed again in float64."""
+    pieces = list(zip(a.split(PIECE), b.split(PIECE), strict=True))
+    squares = [torch.linalg.vector_norm(x - y).double().square() for x, y in pieces]
+    total = float(torch.stack(squares).sum().sqrt()) if squares else 0.0
+    return total if math.isfinite(total) else float(torch.linalg.vector_norm(a - b, dtype=torch.float64))
 
 
 def _each(replies: Mapping[int, Any], admit: Callable[[Any], Passed]) -> tuple[dict[int, Passed], dict[int, str]]:

@@ -22,7 +22,7 @@ from filfl.flower.client_queries import HELLO, query_name
 from filfl.flower.logit_messages import NO_V, logit_requests, logits_of, raise_refusal, upload_request
 from filfl.flower.messaging import MOD_SEES_QUERIES, Messaging, Reply
 from filfl.flower.node_registry import NodeRegistry, safe_name
-from filfl.flower.records import arrays_of, metrics_of, one, to_arrays, to_gradient, with_integers
+from filfl.flower.records import DecodedOnAccess, arrays_of, metrics_of, one, to_arrays, to_gradient, with_integers
 from filfl.flower.wrapped_strategy import OnlyNodes, WrappedStrategy
 from filfl.logits.messages import LogitReply, LogitRequest
 from filfl.selection.base import AnyIds, Queries
@@ -270,7 +270,7 @@ class GridClients:
         raise_refusal(reply)
         n, train_loss = self._metrics_of(reply)
         _, arrays = arrays_of(reply, self.strategy.arrays_key)
-        return Update({name: array.numpy() for name, array in arrays.items()}, n, train_loss, message=reply)
+        return Update(DecodedOnAccess(arrays), n, train_loss, message=reply)
 
     def _metrics_of(self, reply: Message) -> tuple[int, float]:
         """The number of examples and the train loss in a reply."""

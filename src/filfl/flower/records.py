@@ -3,13 +3,14 @@
 Arrays are sent as npy, never as pickle.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, Message, MetricRecord
+from numpy.typing import NDArray
 from torch import Tensor
 
 from filfl.errors import ConfigError
@@ -86,6 +87,23 @@ def one(records: Mapping[str, Any], kind: str) -> Any:
     if len(records) != 1:
         raise Mismatch(f"the reply has {len(records)} records of {kind} instead of one")
     return next(iter(records.values()))
+
+
+class DecodedOnAccess(Mapping[str, NDArray[Any]]):
+    """Arrays of a message by name, each decoded when it is read: all replies decoded at once would double the memory of
+    a round."""
+
+    def __init__(self, arrays: ArrayRecord) -> None:
+        self.arrays = arrays
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        return self.arrays[name].numpy()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.arrays)
+
+    def __len__(self) -> int:
+        return len(self.arrays)
 
 
 def arrays_of(reply: Message, name: str) -> tuple[str, ArrayRecord]:

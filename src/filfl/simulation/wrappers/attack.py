@@ -1,11 +1,13 @@
 """Clients of which some send other weights than they trained."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from filfl.aggregation import Admitted, Aggregation
+from filfl.aggregation.mean import Mean
 from filfl.attacks import Attack
 from filfl.attacks.base import Colluders, Collusion
 from filfl.availability.base import Ids
@@ -15,6 +17,18 @@ from filfl.simulation.wrappers.forwarding import Forwarding
 from filfl.weights import Layout, Weights
 
 
+@dataclass(frozen=True)
+class Knowledge:
+    """What attackers know of the server."""
+
+    aggregation: Aggregation
+    loss_on_V: Callable[[Weights], tuple[float, Tensor]] | None = None
+    """weights -> the loss on the filtering set, and its gradient; None if there is no such set."""
+
+
+KNOWS_THE_MEAN = Knowledge(Mean())
+
+
 class AttackingClients(Forwarding):
     """Attacking clients train and apply the attack to the weights that they send. Their other replies are not changed.
 
@@ -22,9 +36,18 @@ class AttackingClients(Forwarding):
     a model computes nothing at all, which would give the attack away.
     """
 
-    def __init__(self, clients: TrainingClients, layout: Layout, attack: Attack, bad: Ids, seed: int = 0) -> None:
+    def __init__(
+        self,
+        clients: TrainingClients,
+        layout: Layout,
+        attack: Attack,
+        bad: Ids,
+        seed: int = 0,
+        knowledge: Knowledge = KNOWS_THE_MEAN,
+    ) -> None:
         super().__init__(clients)
         self._seed = seed
+        self._knowledge = knowledge
         self._layout = layout
         self._attack = attack
         self._bad = frozenset(bad.tolist())
@@ -45,7 +68,18 @@ class AttackingClients(Forwarding):
         here = slice(self._layout.num_trained)
         w_t = weights.vector[here]
         updates = torch.stack([_vector(reply)[here] for reply in attackers.values()]) - w_t
-        sent = attack.sent_together(Colluders(updates, n, stream(self._seed, t, "collusion"))).expand_as(updates)
+        rng, loss_on_V = stream(self._seed, t, "collusion"), self._knowledge.loss_on_V
+
+        def rule(stack: Tensor) -> Tensor:
+            given = [Admitted(_moved(weights, update), 1, 0.0) for update in stack]
+            return self._knowledge.aggregation(t, {}, weights, given)[1].vector[here] - w_t
+
+        def loss(update: Tensor) -> tuple[float, Tensor]:
+            assert loss_on_V is not None
+            return loss_on_V(_moved(weights, update))
+
+        known = Colluders(updates, n, rng, rule, loss if loss_on_V else None)
+        sent = attack.sent_together(known).expand_as(updates)
         return {k: self._with(reply, w_t + update) for (k, reply), update in zip(attackers.items(), sent, strict=True)}
 
     def _with(self, reply: Update, trained: Tensor) -> Update:
@@ -54,6 +88,13 @@ class AttackingClients(Forwarding):
         vector = reply.weights.vector.clone()  # the executor's row may be in shared memory
         vector[: self._layout.num_trained] = trained
         return replace(reply, weights=Weights(vector, reply.weights.integers))
+
+
+def _moved(weights: Weights, update: Tensor) -> Weights:
+    """The weights after an update of the trained ones."""
+    vector = weights.vector.clone()
+    vector[: len(update)] += update
+    return Weights(vector, weights.integers)
 
 
 def _vector(reply: Update) -> Tensor:
