@@ -120,7 +120,7 @@ def make_parts(
     build = partial(network, make, config.seed, pick_device(config.execution.device))
     net = build()
     built_in = {"accuracy": accuracy, **by_client(data.test_clients)} if data.classes else {}
-    filter_data = data.with_filter_size(config.filter.size, config.seed)
+    filter_data = data.with_filter_size(config.filter.size, config.seed, config.filter.classes)
     parts = Parts(
         config=config,
         data=data,
