@@ -270,6 +270,9 @@ TESTED_ELSEWHERE = {
     "filter.screen",  # in test_screen.py
     *(f"aggregation.{option}" for option in ("bad", "before", "steps", "smoothing", "norm", "radius")),
     # in test_robust_means.py
+    "aggregation.rho",  # in test_server_data.py
+    *(f"aggregation.{option}" for option in ("eta", "momentum", "beta_1", "beta_2", "tau", "of")),
+    # in test_server_optimizers.py
     *("guard.norm", "guard.examples", "guard.answers", "guard.stop_after"),  # in test_guard.py and test_hostile.py
     "filter.restarts",  # in the laws of the local search
     *("filter.evidence", "filter.outlier", "filter.memory", "filter.floor"),  # in the laws of pruning
