@@ -270,6 +270,9 @@ TESTED_ELSEWHERE = {
     "filter.screen",  # in test_screen.py
     *(f"aggregation.{option}" for option in ("bad", "before", "steps", "smoothing", "norm", "radius")),
     # in test_robust_means.py
+    "aggregation.rho",  # in test_server_data.py
+    *(f"aggregation.{option}" for option in ("eta", "momentum", "beta_1", "beta_2", "tau", "of")),
+    # in test_server_optimizers.py
     *("guard.norm", "guard.examples", "guard.answers", "guard.stop_after"),  # in test_guard.py and test_hostile.py
     *("attack.std", "attack.z"),  # in test_collusion.py
     *("attack.optimal", "attack.target", "attack.patch", "attack.poisoned_share"),  # in test_poison.py

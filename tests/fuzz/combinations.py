@@ -55,7 +55,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "attack.factor": (1e-300, 10.0, 1e300),
     "algorithm.mu": (0.0, 1e300),
 }
-PLUGINS = ("availability", "filter", "selection", "algorithm", "attack")
+PLUGINS = ("availability", "filter", "selection", "algorithm", "aggregation", "attack")
 
 
 class Killed(Exception):

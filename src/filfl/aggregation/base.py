@@ -3,13 +3,16 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from filfl.config.schema import Section
 from filfl.weights import Weights
+
+if TYPE_CHECKING:
+    from filfl.aggregation.server_side import ServerSide
 
 Memory = Mapping[str, Tensor]
 """What an aggregation remembers from round to round, such as a momentum; empty at the start."""
@@ -36,6 +39,13 @@ class Aggregation(Section, ABC):
     The updates are ordered by client id, so that the sum does not depend on the order of the replies. A client that
     was selected twice is listed twice.
     """
+
+    uses_V: ClassVar[bool] = False
+    """Whether the aggregation needs the server's filtering set V."""
+
+    def on(self, server: "ServerSide") -> "Aggregation":
+        """This aggregation on the server of a run. Only those that use more than the updates need it."""
+        return self
 
     @abstractmethod
     def __call__(self, t: int, memory: Memory, w_t: Weights, updates: Sequence[Admitted]) -> tuple[Memory, Weights]: ...

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from filfl.aggregation.base import Admitted
+from filfl.aggregation.base import Admitted, weighted_mean
 from filfl.weights import Weights
 
 Reduce = Callable[[Tensor], Tensor]
@@ -65,6 +65,12 @@ class Stack:
             here = slice(start, start + PIECE)
             rows = torch.stack([vector[here] for vector in vectors]).double() - self.w_t.vector[here].double()
             yield here, rows if identity else self.mix @ rows
+
+    def mean(self, shares: Tensor) -> Weights:
+        """w_t + sum_i share_i row_i, where the shares [rows] sum to 1: a weighted mean of the clients' weights."""
+        weights = (shares @ self.mix).tolist()
+        used = [k for k, weight in enumerate(weights) if weight]
+        return weighted_mean([self.updates[k] for k in used], [weights[k] for k in used], self.w_t)
 
     def sum(self, shares: Tensor) -> Weights:
         """w_t + sum_i share_i row_i; shares is [rows]."""

@@ -203,21 +203,21 @@ class FilterOptions(Section):
         return problems
 
     def problems_with(self, config: "Config", data: "FederatedData") -> list[str]:
-        if self.method is None:
-            return []
-        problems = self.method.problems_with(config, data)
-        if not self.judged_by_clients:
-            problems += self._problems_with_filtering_set(data)
-        if self.optimum:
+        problems = self.method.problems_with(config, data) if self.method else []
+        if not self.judged_by_clients and (self.method or config.aggregation.uses_V):
+            problems += self._problems_with_filtering_set(config, data)
+        if self.method and self.optimum:
             problems += too_many("filter.optimum = true", config, data)
         return problems
 
-    def _problems_with_filtering_set(self, data: "FederatedData") -> list[str]:
+    def _problems_with_filtering_set(self, config: "Config", data: "FederatedData") -> list[str]:
         m, problems = len(data.filter_y), []
         if m == 0:
+            without = ["filter.name to none"] if self.method else []
+            without += ["aggregation.name to mean"] if config.aggregation.uses_V else []
             problems.append(
                 "the server's filtering set is empty; raise data.filtering (in Python: the argument `filtering` of "
-                "FederatedData.from_arrays), or set filter.name to none"
+                f"FederatedData.from_arrays), or set {' and '.join(without)}"
             )
         for option, value in {"size": self.size, "part": self.part}.items():
             if value is not None and value > m > 0:

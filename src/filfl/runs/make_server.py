@@ -36,7 +36,7 @@ def make_server(
     fitness = None
     if config.filter.method is not None and config.filter.judged_by_clients:
         fitness = Fitness.of(None, from_clients=trusted is None)
-    elif config.filter.method is not None and V is not None:
+    elif V is not None and (config.filter.method is not None or config.aggregation.uses_V):
         fitness = Fitness.of(V, V_from_clients)
     return Server(
         seed=config.seed,

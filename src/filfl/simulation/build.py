@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from filfl.aggregation import ServerSide
 from filfl.config.config import Config
 from filfl.config.schema import unknown_name
 from filfl.core.metering import logit_reply_bytes, update_bytes
@@ -39,7 +40,8 @@ from filfl.runs.files import to_json
 from filfl.runs.make_server import make_server
 from filfl.runs.metrics import ATTACK_SUCCESS, LOSS, MEASURED
 from filfl.simulation.executors.open import open_clients
-from filfl.simulation.executors.serial import samples_on
+from filfl.simulation.executors.serial import LocalTraining, samples_on
+from filfl.simulation.training_on_v import TrainingOnV
 from filfl.simulation.wrappers.logit_cache import LogitCache
 from filfl.system import num_cores, pick_device
 from filfl.weights import FlatModel, Weights
@@ -81,7 +83,7 @@ class Parts:
         """Whose samples the model is tested and filtered with, for the summary."""
         data, options = self.data, self.config.filter
         sets = {"test_set": f"{len(self.test_set):,} {data.origin(data.test_from)}"}
-        if options.method and not options.judged_by_clients:
+        if not options.judged_by_clients and (options.method or self.config.aggregation.uses_V):
             sets["filtering_set"] = f"{len(self.V):,} {data.origin(data.filter_from)}"
         elif options.method:
             whose = data.origin("trusted" if data.trusted else "clients").removeprefix("held-out ")
@@ -162,7 +164,8 @@ def open_server(parts: Parts, say: Callable[[str], None]) -> Iterator[Server]:
         closing(FilteringSet.of(net, parts.V, parts.loss, parts.build, workers, parts.data.class_names)) as V,
     ):
         faulty = frozenset(np.flatnonzero(parts.client_table().noisy).tolist())
-        knowing = replace(config, filter=config.filter.knowing(faulty))
+        server_side = ServerSide(net.layout.num_trained, TrainingOnV(V, LocalTraining.of(config, parts.augment)))
+        knowing = replace(config, filter=config.filter.knowing(faulty), aggregation=config.aggregation.on(server_side))
         server = make_server(
             knowing,
             LogitCache(clients, V),

@@ -46,7 +46,7 @@ def open_clients(
     filtering set, which attackers may know."""
     keep_freed_memory()
     options = config.execution
-    training = LocalTraining(config.seed, config.algorithm, config.training, augment)
+    training = LocalTraining.of(config, augment)
     if not config.training.is_sgd:
         config.training.new_optimizer(net.trained)  # raises where the optimizer does not fit the model
     if options.memory is not None and net.device.type != "cpu":

@@ -14,6 +14,7 @@ from torch import Tensor
 from filfl.algorithms import Algorithm
 from filfl.algorithms.local_sgd import batches, local_sgd
 from filfl.algorithms.optimizers import local_optimizer
+from filfl.config.config import Config
 from filfl.config.sections import Training
 from filfl.core.clients import Failure, Update
 from filfl.core.queries import Query
@@ -35,6 +36,24 @@ class LocalTraining:
     algorithm: Algorithm
     options: Training
     augment: Augment | None = None
+
+    @classmethod
+    def of(cls, config: Config, augment: Augment | None) -> "LocalTraining":
+        return cls(config.seed, config.algorithm, config.training, augment)
+
+    def update(self, t: int, k: int | None, model: FlatModel, w_t: Weights, samples: Samples, loss: Loss) -> Update:
+        """The update of client k in round t; k is None where the server itself trains."""
+        options, seed = self.options, self.seed
+        if self.augment is not None:
+            samples = samples.augmented(self.augment, stream(seed, t, "augment", k))
+        with torch_seeded(stream(seed, t, "dropout", k), model.device):
+            steps = batches(len(samples), options.batch, options.epochs, options.steps, stream(seed, t, "batches", k))
+            what = (model, w_t, samples, loss, self.algorithm, steps)
+            if options.is_sgd:
+                train_loss = local_sgd(*what, options.lr_at(t), options.momentum, options.weight_decay, options.clip)
+            else:
+                train_loss = local_optimizer(*what, partial(options.new_optimizer, t=t), options.clip)
+        return Update(model.weights(), len(samples), train_loss)
 
 
 @dataclass(frozen=True)
@@ -79,17 +98,7 @@ class SerialClients:
 
     def _train(self, t: int, k: int, weights: Weights) -> Update:
         samples = self.samples.part(*self.span(k, "train"))
-        seed, options = self._training.seed, self._training.options
-        if self._training.augment is not None:
-            samples = samples.augmented(self._training.augment, stream(seed, t, "augment", k))
-        with torch_seeded(stream(seed, t, "dropout", k), self._model.device):
-            steps = batches(len(samples), options.batch, options.epochs, options.steps, stream(seed, t, "batches", k))
-            what = (self._model, weights, samples, self._loss, self._training.algorithm, steps)
-            if options.is_sgd:
-                train_loss = local_sgd(*what, options.lr_at(t), options.momentum, options.weight_decay, options.clip)
-            else:
-                train_loss = local_optimizer(*what, partial(options.new_optimizer, t=t), options.clip)
-        return Update(self._model.weights(), len(samples), train_loss)
+        return self._training.update(t, k, self._model, weights, samples, self._loss)
 
     def span(self, k: int, split: Split) -> tuple[int, int]:
         """The range of a client's samples of a split; its training samples where the split is empty."""
