@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -157,17 +157,23 @@ def own_metrics(config: Config, given: Mapping[str, Metric]) -> dict[str, Metric
 @contextmanager
 def open_server(parts: Parts, say: Callable[[str], None]) -> Iterator[Server]:
     """The server and its simulated clients, for the duration of a run."""
-    config, net = parts.config, parts.net
-    workers = config.execution.workers or num_cores()
+    net, loss, build = parts.net, parts.loss, parts.build
+    workers = parts.config.execution.workers or num_cores()
     with (
-        open_clients(config, parts.data, net, parts.loss, parts.build, workers, say, parts.augment, parts.V) as clients,
-        closing(FilteringSet.of(net, parts.V, parts.loss, parts.build, workers, parts.data.class_names)) as V,
+        closing(FilteringSet.of(net, parts.V, loss, build, workers, parts.data.class_names)) as V,
+        ExitStack() as opened,
     ):
         faulty = frozenset(np.flatnonzero(parts.client_table().noisy).tolist())
-        server_side = ServerSide(net.layout.num_trained, TrainingOnV(V, LocalTraining.of(config, parts.augment)))
-        knowing = replace(config, filter=config.filter.knowing(faulty), aggregation=config.aggregation.on(server_side))
+        server_side = ServerSide(net.layout.num_trained, TrainingOnV(V, LocalTraining.of(parts.config, parts.augment)))
+        config = replace(
+            parts.config,
+            filter=parts.config.filter.knowing(faulty),
+            aggregation=parts.config.aggregation.on(server_side),
+        )
+        opening = open_clients(config, parts.data, net, loss, build, workers, say, parts.augment, parts.V)
+        clients = opened.enter_context(opening)
         server = make_server(
-            knowing,
+            config,
             LogitCache(clients, V),
             net.layout,
             V,
