@@ -118,8 +118,8 @@ class Prune(Filter):
     """How much the evidence on a client counts at its next filtering. 0 judges every filtering by itself; 1 never
     forgets, so that a client that improves comes back late."""
     floor: Count | None = None
-    """The number of clients that are kept in any case. Unset is selection.k, or half of the clients that are considered if
-    that is less."""
+    """The number of clients that are kept in any case. Unset is selection.k, or half of the considered clients if that
+    is less."""
 
     def __call__(self, clients: Sequence[Client], reward: Reward[Client], rng: np.random.Generator) -> Filtering:
         on_samples = cast(OnSamples, reward)
