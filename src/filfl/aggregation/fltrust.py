@@ -20,7 +20,8 @@ from filfl.weights import Weights
 class FLTrust(Stacked, WithV):
     """The server trains the model on its filtering set V as a client does, which gives the update g_0. The trust score
     of an update g_k is max(0, cos(g_k, g_0)). The result is the mean of the updates, each scaled to the norm of g_0,
-    weighted by the trust scores. If all of them are 0, the model is unchanged."""
+    weighted by the trust scores. If all of them are 0, the model is unchanged. V is that of [filter], also without a
+    filter."""
 
     def __call__(self, t: int, memory: Memory, w_t: Weights, updates: Sequence[Admitted]) -> tuple[Memory, Weights]:
         updates = finite(updates)
