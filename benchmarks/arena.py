@@ -27,10 +27,23 @@ from markdown_page import markdown_page
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results"
 TEMPLATE = Path(__file__).parent / "templates" / "robustness.md.j2"
+WRITTEN = Path(__file__).parent / "templates" / "robustness-written.md"
+"""The part of the page that is written by hand."""
 NAMES = ("arena", "arena-shares", "arena-filtering-set", "arena-femnist")
 CLEAN, ORACLE, BACKDOOR = "none", "oracle", "backdoor"
 USES_V = ("fltrust", "zeno", "dgf", "rgf", "local", "prune")
 """Defences that use the filtering set begin with one of these."""
+RECOMMENDED = "prune-median"
+PANELS = {
+    "all": "All of 20 clients take part",
+    "some": "5 of 50 of 100 clients take part",
+    "m-100": "V of 100 samples",
+    "m-20": "V of 20 samples",
+    "half-of-the-classes": "V with half of the classes",
+    "10 %": "10 % of the clients attack",
+    "50 %": "50 % of the clients attack",
+}
+HEADINGS = ("defence", "worst case", "under", "no attack", "cost", "backdoor success", "AUC", "server ms", "MB")
 MEASURES = {"accuracy": "accuracy", "success": "metrics.attack_success", "auc": "auc", "uplink": "uplink"}
 
 Cells = Mapping[str, Mapping[str, Mapping[str, Any]]]
@@ -54,15 +67,22 @@ def collect(directory: Path) -> dict[str, Any]:
     panels: dict[str, dict[str, dict[str, dict[str, list[float | None]]]]] = {}
     rounds: dict[str, int] = {}
     for arm, folders in plan["runs"].items():
-        defence, *panel, attack = levels[arm]
+        defence, panel, attack = placed(levels[arm])
         runs = [read_run(directory / folder) for folder in folders]
         numbers = [measured(run) for run in runs]
         cell = {name: [number[name] for number in numbers] for name in numbers[0]}
         kept = {name: values for name, values in cell.items() if any(value is not None for value in values)}
-        panels.setdefault(" ".join(panel), {}).setdefault(defence, {})[attack] = kept
-        rounds[" ".join(panel)] = len(runs[0].records)
+        panels.setdefault(panel, {}).setdefault(defence, {})[attack] = kept
+        rounds[panel] = len(runs[0].records)
     versions = runs[0].summary["versions"] if runs[0].summary else {}
     return {"seeds": plan["seeds"], "rounds": rounds, "versions": versions, "panels": panels}
+
+
+def placed(levels: Sequence[str]) -> tuple[str, str, str]:
+    """Defence, panel and attack of an arm. The share of attackers at the end of an attack's name is a panel."""
+    defence, *panel, attack = levels
+    name, _, share = attack.rpartition("-")
+    return (defence, f"{share} %", name) if share.isdigit() else (defence, " ".join(panel), attack)
 
 
 def finished(directory: Path) -> bool:
@@ -136,11 +156,6 @@ def table(cells: Cells) -> list[list[str]]:
     return rows
 
 
-def accuracies(cells: Cells) -> list[list[str]]:
-    """The mean accuracy under every attack."""
-    return [[marked(d), *(percent(mean(cells[d][a]["accuracy"])) for a in attacks_of(cells))] for d in cells]
-
-
 def failing(cells: Cells, defence: str) -> list[str]:
     """Where another defence is better than this one by more than the intervals of both, by attack."""
     found = []
@@ -154,19 +169,30 @@ def failing(cells: Cells, defence: str) -> list[str]:
 
 
 def write_page(stored: Mapping[str, Any]) -> None:
+    experiments = {name: Experiment.load(name) for name in stored}
+    titles = {name: experiment.compare.title or name for name, experiment in experiments.items()}
     for name, study in stored.items():
         values: dict[tuple[str, ...], float] = {
-            (marked(defence), panel, attack): mean(cell["accuracy"])
+            (marked(defence), PANELS.get(panel, panel), attack): mean(cell["accuracy"])
             for panel, cells in study["panels"].items()
             for defence, row in cells.items()
             for attack, cell in row.items()
         }
-        title = Experiment.load(name).compare.title or name
-        seeds = f"{title} (accuracy in %, {len(study['seeds'])} seeds; (V): uses the filtering set)"
-        heat_map(values, seeds).savefig(ROOT / "docs" / "images" / f"{name}.png", dpi=130)
-    tools = {"table": table, "accuracies": accuracies, "attacks_of": attacks_of, "failing": failing}
-    page = markdown_page(TEMPLATE, stored=stored, **{f"make_{name}": tool for name, tool in tools.items()})
-    (ROOT / "docs" / "robustness.md").write_text(page, encoding="utf-8")
+        title = f"{titles[name]}: accuracy in %, {len(study['seeds'])} seeds. (V): uses the filtering set"
+        heat_map(values, title).savefig(ROOT / "docs" / "images" / f"{name}.png", dpi=130)
+    page = markdown_page(
+        TEMPLATE,
+        stored=stored,
+        titles=titles,
+        shrunk={name: e.figure.shrunk if e.figure else "" for name, e in experiments.items()},
+        panels=PANELS,
+        headings=HEADINGS,
+        recommended=RECOMMENDED,
+        written=WRITTEN.read_text(encoding="utf-8").strip(),
+        make_table=table,
+        make_failing=failing,
+    )
+    (ROOT / "docs" / "robustness.md").write_text(page.rstrip() + "\n", encoding="utf-8")
 
 
 def main(directories: Sequence[str]) -> None:
