@@ -24,7 +24,7 @@ from filfl.report.series import rounded
 from filfl.runs import Run, read_run
 from markdown_page import markdown_page
 
-ROOT = Path(__file__).parent.parent
+DOCS = Path(__file__).parent.parent / "docs"
 RESULTS = Path(__file__).parent / "results"
 TEMPLATE = Path(__file__).parent / "templates" / "robustness.md.j2"
 WRITTEN = Path(__file__).parent / "templates" / "robustness-written.md"
@@ -168,10 +168,11 @@ def failing(cells: Cells, defence: str) -> list[str]:
     return found
 
 
-def write_page(stored: Mapping[str, Any]) -> None:
+def render(stored: Mapping[str, Any], pictures: Path | None = None) -> str:
+    """The page. With a directory, the heat maps are drawn as well."""
     experiments = {name: Experiment.load(name) for name in stored}
     titles = {name: experiment.compare.title or name for name, experiment in experiments.items()}
-    for name, study in stored.items():
+    for name, study in stored.items() if pictures else ():
         values: dict[tuple[str, ...], float] = {
             (marked(defence), PANELS.get(panel, panel), attack): mean(cell["accuracy"])
             for panel, cells in study["panels"].items()
@@ -179,7 +180,8 @@ def write_page(stored: Mapping[str, Any]) -> None:
             for attack, cell in row.items()
         }
         title = f"{titles[name]}: accuracy in %, {len(study['seeds'])} seeds. (V): uses the filtering set"
-        heat_map(values, title).savefig(ROOT / "docs" / "images" / f"{name}.png", dpi=130)
+        assert pictures is not None
+        heat_map(values, title).savefig(pictures / f"{name}.png", dpi=130)
     page = markdown_page(
         TEMPLATE,
         stored=stored,
@@ -192,7 +194,11 @@ def write_page(stored: Mapping[str, Any]) -> None:
         make_table=table,
         make_failing=failing,
     )
-    (ROOT / "docs" / "robustness.md").write_text(page.rstrip() + "\n", encoding="utf-8")
+    return page.rstrip() + "\n"
+
+
+def stored_studies() -> dict[str, Any]:
+    return {name: json.loads(p.read_text()) for name in NAMES if (p := RESULTS / f"{name}.json").exists()}
 
 
 def main(directories: Sequence[str]) -> None:
@@ -201,7 +207,8 @@ def main(directories: Sequence[str]) -> None:
             if finished(directory):
                 text = json.dumps(collect(directory), separators=(",", ":"))
                 (RESULTS / f"{name}.json").write_text(text.replace('},"', '},\n"') + "\n", encoding="utf-8")
-    write_page({name: json.loads(p.read_text()) for name in NAMES if (p := RESULTS / f"{name}.json").exists()})
+    page = render(stored_studies(), DOCS / "images")
+    (DOCS / "robustness.md").write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":
