@@ -105,12 +105,20 @@ class RoundGuard:
         return {k: reply for k, (reply, _) in passed.items() if k not in refused}, refused
 
     def evaluations(self, replies: Mapping[int, Evaluated | Failure]) -> tuple[dict[int, Evaluated], dict[int, str]]:
-        """The tests of the global model that may be averaged; for every other client the reason for refusing it."""
+        """The tests of the global model that may be averaged; for every other client the reason for refusing it. A
+        metric that is not credible is left out, and the others of the same client are kept."""
         passed, refused = _each(replies, lambda reply: reply)
         refused |= self._too_many_examples({k: reply.num_examples for k, reply in passed.items()})
-        for name in {name for reply in passed.values() for name in reply.metrics}:
+        wrong: dict[int, dict[str, str]] = {}
+        for name in sorted({name for reply in passed.values() for name in reply.metrics}):
             values = {k: abs(reply.metrics[name]) for k, reply in passed.items() if name in reply.metrics}
-            refused |= beyond_others(values, self.bounds.answers, f"the metric {one_line(name, 50)}")
+            for k, reason in beyond_others(values, self.bounds.answers, f"the metric {one_line(name, 50)}").items():
+                wrong.setdefault(k, {})[name] = reason
+        for k, reasons in sorted(wrong.items()):
+            rest = {name: value for name, value in passed[k].metrics.items() if name not in reasons}
+            passed[k] = replace(passed[k], metrics=rest)
+            more = f", and so are {len(reasons) - 1} other metrics" if len(reasons) > 1 else ""
+            self.notes.append(f"client {k}: {next(iter(reasons.values()))}; it is left out{more}")
         return {k: reply for k, reply in passed.items() if k not in refused}, refused
 
     def sizes(self, ids: AnyIds, claimed: NDArray[np.int64]) -> tuple[NDArray[np.int64], dict[int, str]]:
