@@ -26,7 +26,7 @@ class FLTrust(Stacked, WithV):
     def __call__(self, t: int, memory: Memory, w_t: Weights, updates: Sequence[Admitted]) -> tuple[Memory, Weights]:
         updates = finite(updates)
         g_0 = self.server.trained(self.V.trained(t, w_t).vector.double() - w_t.vector.double())
-        if not updates or not g_0.isfinite().all():
+        if not updates:
             return memory, w_t
         stack, _ = self.stacked(t, w_t, updates)
         norms, cosines = compared(stack, g_0)
@@ -42,7 +42,8 @@ class FLTrust(Stacked, WithV):
 
 
 def compared(stack: Stack, g_0: Tensor) -> tuple[Tensor, Tensor]:
-    """[rows], [rows]: the norms of the rows and their cosines with g_0, over the weights of g_0; 0 for a row of zeros.
+    """[rows], [rows]: the norms of the rows and their cosines with g_0, over the weights of g_0. A cosine that is not
+    defined is 0: that of a row of zeros, and all of them if the training of the server diverged.
 
     The norms are computed from the rows: those from inner products are inexact for sums of updates that cancel out.
     """
