@@ -42,7 +42,9 @@ def draw_comparison(drawn: Drawn, against: Mapping[str, str], title: str, direct
         draw_curves([name], drawn, against, title, directory / f"{re.sub(r'[^A-Za-z0-9_.-]', '_', name)}.png")
         for name in names
     ]
-    return [draw_curves(main_curves(drawn), drawn, against, title, directory / "comparison.png"), *paths]
+    shown = main_curves(drawn)
+    main = [draw_curves(shown, drawn, against, title, directory / "comparison.png")] if shown else []
+    return main + paths
 
 
 def main_curves(drawn: Drawn) -> list[str]:
