@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from filfl.comparison.figures import figure_names, plan_figures, run_key
+from filfl.comparison.figures import figure_names, paper_names, plan_figures, run_key
 from filfl.config.experiment import Experiment, shipped_names
 from filfl.config.figure import Expectation
 from filfl.errors import ConfigError
@@ -235,6 +235,11 @@ NAMES = [
 """Those on docs/results.md, in its order."""
 ARENA = ["arena", "arena-shares", "arena-filtering-set", "arena-femnist"]
 """Those on docs/robustness.md."""
+
+
+def test_all_is_every_figure_of_the_paper_and_no_study_of_our_own() -> None:
+    assert {"poc-femnist", "convergence"} <= set(paper_names()) < set(NAMES)
+    assert not {"arena", "do-no-harm", "client-values"} & set(paper_names())
 
 
 def test_list_shows_claim_arms_and_time(cli) -> None:

@@ -7,6 +7,9 @@ from typing import Literal
 from filfl.config.schema import Positive, show
 from filfl.errors import ConfigError
 
+OWN_STUDY = "not in the paper"
+"""The value of `paper` for a study of our own."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
@@ -31,6 +34,12 @@ class Figure:
     """curves: the measures over the rounds. bars: the final measure of every arm. heat-map: the same, with the
     first factor in rows and the last in columns. uplink: the final measure against the bytes that clients sent. The
     last three are for arms that are combinations of factors."""
+
+
+    @property
+    def own_study(self) -> bool:
+        """Whether it is a study of our own."""
+        return self.paper == OWN_STUDY
 
 
 @dataclass(frozen=True)
