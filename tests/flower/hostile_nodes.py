@@ -70,7 +70,7 @@ def nan(arrays: dict[str, Any]) -> dict[str, Any]:
 
 
 FAULTS: dict[str, tuple[Tamper, str]] = {
-    "fails": (error, "error 5: Node Unavailable"),
+    "fails": (error, "disconnected: Node Unavailable"),
     "does not reply": (lambda reply: None, "timeout: no reply within"),
     "sends NaN": (altered(nan), "bias has a value that is not finite"),
     "sends another shape": (altered(lambda a: {**a, "bias": a["bias"][:1]}), r"bias has shape \(1,\)"),
@@ -138,7 +138,7 @@ ANSWERS: dict[str, tuple[Tamper, str]] = {
     "answers another question": (answering(accuracy=1.0), "cannot be read"),
     "answers nothing": (answering(), "cannot be read"),
     **{
-        f"fails with the reason {i}": (to_query(lambda reply, text=text: error(reply, text)), "error 5")
+        f"fails with the reason {i}": (to_query(lambda reply, text=text: error(reply, text)), "disconnected: ")
         for i, text in enumerate(TEXTS)
         if "\ud800" not in text  # protobuf does not transport it
     },

@@ -208,7 +208,7 @@ def test_nodes_that_come_and_go(connected: Federation, tmp_path: Path) -> None:
     The last test of this file, because its run does not end.
     """
     out, seconds = tmp_path / "run", float(os.environ.get("FILFL_CHURN_SECONDS", "30"))
-    start(connected, f'sites={SITES} noisy=0.34 k=2 filter="prune" rounds=100000 timeout=30 wait={TIMEOUT} out="{out}"')
+    start(connected, f'sites={SITES} noisy=0.34 k=2 filter="prune" rounds=100000 timeout=20 wait={TIMEOUT} out="{out}"')
     wait_until(lambda: records(out), "the first round is over", connected)
     rng, end = random.Random(0), time.monotonic() + seconds
     while time.monotonic() < end:

@@ -15,6 +15,7 @@ from hostile_nodes import FAULTS, altered, altered_test, error, run
 from hypothesis import given, settings
 from sites import SITES, federation, initial, loss_on_v, new_net, numbers
 
+from filfl.errors import RunError
 from filfl.flower import FilFL
 from filfl.runs import read_run
 
@@ -204,7 +205,7 @@ Exception ClientAppException occurred. Message: the labels of this site are miss
         (2, "<class 'KeyError'>:<''x''>", "error 2: <class 'KeyError'>:<''x''>"),
         (2, "", "error 2: no reason given"),
         (ErrorCode.MESSAGE_UNAVAILABLE, "Message Unavailable", "timeout: no reply within 30 s"),
-        (ErrorCode.NODE_UNAVAILABLE, "Node Unavailable", "error 5: Node Unavailable"),
+        (ErrorCode.NODE_UNAVAILABLE, "Node Unavailable", "disconnected: Node Unavailable"),
     ],
 )
 def test_the_reason_of_an_error_names_its_cause(code: int, text: str, reason: str) -> None:
@@ -260,9 +261,21 @@ def test_without_replies_the_model_is_unchanged_and_the_run_continues() -> None:
     grid = federation()
     for node in grid.nodes.values():
         node.tamper = lambda reply: None
-    result, records = run(grid, rounds=2)
+    result, records = run(grid, rounds=5)
     np.testing.assert_array_equal(numbers(result.arrays), numbers(initial()))
-    assert records[0]["notes"] == ["every update was refused; the model is unchanged"]
+    assert [record["notes"] for record in records] == [["no client replied; the model is unchanged"]] * 5
+
+
+def test_nodes_that_disconnect_in_every_round_do_not_end_the_run() -> None:
+    grid = federation()
+    nodes = list(grid.nodes.values())
+    for i, node in enumerate(nodes):
+        node.tamper = error if i % 2 else lambda reply: None
+    _, records = run(grid, rounds=5)
+    assert all(record["notes"][0].startswith("no client replied") for record in records)
+    nodes[0].tamper = lambda reply: error(reply, "the app is wrong", 2)
+    with pytest.raises(RunError, match="every update was refused in 3 rounds"):
+        run(grid, rounds=5)
 
 
 def test_a_missing_client_evaluation_is_noted() -> None:

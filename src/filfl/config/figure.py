@@ -35,7 +35,6 @@ class Figure:
     first factor in rows and the last in columns. uplink: the final measure against the bytes that clients sent. The
     last three are for arms that are combinations of factors."""
 
-
     @property
     def own_study(self) -> bool:
         """Whether it is a study of our own."""

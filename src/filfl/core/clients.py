@@ -28,6 +28,10 @@ class Update:
     """The message that carried the update, for an aggregation that needs more of it than the weights."""
 
 
+TIMEOUT, DISCONNECTED = "timeout: ", "disconnected: "
+"""How the reason of a failure begins where a client has not replied at all."""
+
+
 @dataclass(frozen=True)
 class Failure:
     """A client that did not reply as asked, and why."""

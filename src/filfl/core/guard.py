@@ -52,8 +52,8 @@ class Guard(Section):
     """The largest loss, and the largest norm of a gradient, that a client may answer to a query, as a multiple of the
     median of the other clients; a median below 1 counts as 1. Measured among honest clients: at most 2.5."""
     stop_after: Whole = 3
-    """Stop with an error after this many rounds in a row in which every update was refused. The run can be resumed. 0
-    is never."""
+    """Stop with an error after this many rounds in a row in which every update was refused. The run can be resumed.
+    Rounds in which no client replied do not count: clients may come back. 0 is never."""
 
 
 class RoundGuard:

@@ -7,13 +7,15 @@ Federated Learning. ECAI 2024.
 from dataclasses import dataclass, replace
 
 from filfl.availability.base import Ids, among
+from filfl.core.clients import DISCONNECTED, TIMEOUT
 from filfl.core.exchange import Exchange
 from filfl.core.server import Outcome, Record, Server, State
 from filfl.rng import stream
 from filfl.system import Stopwatch
 
-ALL_REFUSED = "every update was refused"
-"""How the note of a round begins in which clients were asked to train, and no update could be used."""
+ALL_REFUSED, NO_REPLY = "every update was refused", "no client replied"
+"""How the note of a round begins in which clients were asked to train, and no update could be used: because of what
+they sent, or because all of them were late or disconnected."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ def finish_round(begun: BegunRound) -> tuple[State, Record]:
         with exchange.clock("aggregate"):
             memory, w = server.aggregation(t, state.memory, state.w, outcome.averaged)  # lines 18-19
     else:
-        notes.append(f"{why_no_update(S_t, outcome)}; the model is unchanged")
+        notes.append(f"{why_no_update(S_t, outcome, exchange)}; the model is unchanged")
 
     record = Record.of(t, S_t, outcome, exchange, server, notes + exchange.notes + server.clients.take_notes())
     return state.after(outcome, memory, w), record
@@ -92,10 +94,13 @@ def ordinary_round(begun: BegunRound) -> Outcome:
     )
 
 
-def why_no_update(S_t: Ids, outcome: Outcome) -> str:
+def why_no_update(S_t: Ids, outcome: Outcome, exchange: Exchange) -> str:
     """Why there is nothing to average, for the record."""
     if not len(S_t):
         return "no client is available"
     asked = outcome.considered or outcome.A_t
     received = outcome.filtered_clients if outcome.did_filter else outcome.updates
-    return ALL_REFUSED if asked and not received else "no client was selected"
+    if not asked or received:
+        return "no client was selected"
+    absent = all(reason.startswith((TIMEOUT, DISCONNECTED)) for reason in exchange.refused.values())
+    return NO_REPLY if exchange.refused and absent else ALL_REFUSED

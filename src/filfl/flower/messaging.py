@@ -7,7 +7,7 @@ from flwr.app import Error, Message, MessageType
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
-from filfl.core.clients import Failure
+from filfl.core.clients import DISCONNECTED, TIMEOUT, Failure
 from filfl.errors import one_line
 from filfl.flower.logit_messages import REQUEST
 from filfl.flower.records import size_of
@@ -66,7 +66,7 @@ class Messaging:
                 self._drop(reply, "the node has replied already")
             else:
                 answers[node] = reply
-        late = Failure(f"timeout: no reply within {self.deadline:g} s")
+        late = Failure(f"{TIMEOUT}no reply within {self.deadline:g} s")
         hints = {message.metadata.dst_node_id: _mod_hint(message) for message in messages}
         return {
             node: _read(answers[node], read, late, hints[node]) if node in answers else late for node in asked.values()
@@ -88,6 +88,8 @@ def _read(reply: Message, read: Callable[[Message], Reply], late: Failure, mod_h
     if reply.has_error():
         if reply.error.code in EXPIRED:
             return late
+        if reply.error.code == ErrorCode.NODE_UNAVAILABLE:
+            return Failure(f"{DISCONNECTED}{_cause(reply.error)}")
         hint = mod_hint if reply.error.code == ErrorCode.MOD_FAILED_PRECONDITION else ""
         return Failure(f"error {reply.error.code}: {_cause(reply.error)}{hint}")
     try:
