@@ -12,10 +12,10 @@ import torch
 from hypothesis import given
 from torch import nn
 
-from filfl.aggregation.base import Admitted
+from filfl.aggregation.base import PIECE, Admitted
 from filfl.aggregation.mean import ByExamples, Mean
 from filfl.core.clients import Failure, Update
-from filfl.core.guard import Guard, RoundGuard, beyond_others, medians_of_others
+from filfl.core.guard import Guard, RoundGuard, beyond_others, distance, medians_of_others
 from filfl.core.queries import LossQuery
 from filfl.errors import one_line
 from filfl.weights import Layout, Weights
@@ -104,6 +104,17 @@ def test_valid_weights_pass_as_vector_and_as_state_dict() -> None:
 def updates(norms: Sequence[float], examples: Sequence[int] | None = None) -> dict[int, Update]:
     """Clients 0, 1, ... whose updates from 0 have these norms."""
     return {k: Update(weights(x, 0, 0), examples[k] if examples else 5, 0.1) for k, x in enumerate(norms)}
+
+
+@given(
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([1, 7, PIECE - 1, PIECE, 2 * PIECE + 3]),
+    st.sampled_from([1e-3, 1, 1e30]),
+)
+def test_the_norm_of_an_update_in_pieces(seed: int, size: int, scale: float) -> None:
+    rng = torch.Generator().manual_seed(seed)
+    a, b = (torch.randn(size, generator=rng) * scale for _ in range(2))
+    assert distance(a, b) == pytest.approx(float((a.double() - b.double()).norm()), rel=1e-5)
 
 
 def test_norms_are_compared_with_the_median_of_the_others_by_hand() -> None:

@@ -15,6 +15,7 @@ from PIL import Image
 from torch import nn
 
 import filfl
+from filfl.attacks import ATTACKS
 from filfl.config.config import Config
 from filfl.config.plugins import KINDS
 from filfl.config.schema import options_of
@@ -27,8 +28,7 @@ BRIEF = {"data.clients": 4, "data.test": 0.02, "filter.size": 8, "training.steps
 """The smallest possible run, for large networks."""
 NEEDED: dict[str, dict[str, Any]] = {
     "redraw": {"availability.n": 8},
-    "sign-flip": {"attack.share": 0.3},
-    "scaled": {"attack.share": 0.3},
+    **{name: {"attack.share": 0.3} for name in ATTACKS if name != "none"},
     "femnist": {"data.clients": 6},
     "shakespeare": SHAKESPEARE,
     "lstm": SHAKESPEARE,
@@ -274,6 +274,8 @@ TESTED_ELSEWHERE = {
     *(f"aggregation.{option}" for option in ("eta", "momentum", "beta_1", "beta_2", "tau", "of")),
     # in test_server_optimizers.py
     *("guard.norm", "guard.examples", "guard.answers", "guard.stop_after"),  # in test_guard.py and test_hostile.py
+    *("attack.std", "attack.z"),  # in test_collusion.py
+    *("attack.optimal", "attack.target", "attack.patch", "attack.poisoned_share"),  # in test_poison.py
     "filter.restarts",  # in the laws of the local search
     *("filter.evidence", "filter.outlier", "filter.memory", "filter.floor"),  # in the laws of pruning
 }

@@ -21,6 +21,17 @@ from hostile import HUGE, TEXTS, draw
 Tamper = Callable[[Message], Message | None]
 
 
+def altered_test(**metrics: Any) -> Tamper:
+    """Add metrics to a node's test of the model."""
+
+    def tamper(reply: Message) -> Message:
+        if reply.metadata.message_type == "evaluate" and not reply.has_error():
+            reply.content = RecordDict({"metrics": MetricRecord({**reply.content["metrics"], **metrics})})
+        return reply
+
+    return tamper
+
+
 def altered(arrays: Callable[[dict[str, Any]], dict[str, Any]] = dict, **metrics: Any) -> Tamper:
     """Change the arrays or the metrics of a reply; a metric that is None is removed."""
 
@@ -63,7 +74,7 @@ FAULTS: dict[str, tuple[Tamper, str]] = {
     "does not reply": (lambda reply: None, "timeout: no reply within"),
     "sends NaN": (altered(nan), "bias has a value that is not finite"),
     "sends another shape": (altered(lambda a: {**a, "bias": a["bias"][:1]}), r"bias has shape \(1,\)"),
-    "sends another type": (altered(lambda a: {**a, "bias": a["bias"].astype("float64")}), "bias has dtype"),
+    "sends another type": (altered(lambda a: {**a, "bias": a["bias"].astype("int64")}), "bias has dtype"),
     "omits an array": (altered(lambda a: {"weight": a["weight"]}), "key bias is missing"),
     "adds an array": (altered(lambda a: {**a, "more": a["bias"]}), "key more is not"),
     "claims 10^12 examples": (altered(**{"num-examples": 10**12}), "number of examples must be"),
@@ -136,12 +147,14 @@ ANSWERS: dict[str, tuple[Tamper, str]] = {
 LIAR = 2
 
 
-def run(grid: MemoryGrid, rounds: int = 3, **options: Any) -> tuple[Any, list[dict[str, Any]]]:
+def run(
+    grid: MemoryGrid, rounds: int = 3, arrays: ArrayRecord | None = None, **options: Any
+) -> tuple[Any, list[dict[str, Any]]]:
     records: list[dict[str, Any]] = []
     options = {"filter": "none", "k": SITES, "min_nodes": 1, "wait": 1.0, **options}
     callbacks = [lambda record, state: records.append(record)]
     strategy = FilFL(flower.FedAvg(fraction_evaluate=0.0), callbacks=callbacks, **options)
-    return strategy.start(grid, initial(), num_rounds=rounds, timeout=30.0), records
+    return strategy.start(grid, arrays or initial(), num_rounds=rounds, timeout=30.0), records
 
 
 def with_queries() -> MemoryGrid:

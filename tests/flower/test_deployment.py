@@ -2,6 +2,8 @@
 
 import csv
 import json
+import os
+import random
 import signal
 import subprocess
 import sys
@@ -197,6 +199,46 @@ def test_a_killed_server_resumes_with_the_same_client_ids(connected: Federation,
     assert made[: len(before)] == before
     assert [record["selected"] for record in made] == [[0, 1, 2]] * 3
     assert (out / "nodes.json").read_text() == clients
+
+
+def test_nodes_that_come_and_go(connected: Federation, tmp_path: Path) -> None:
+    """Every few seconds a node is ended or killed and started again. FILFL_CHURN_SECONDS=600 does so for ten minutes.
+
+    A killed node can return only when the SuperLink has missed its heartbeats; until then, it exits when it connects.
+    The last test of this file, because its run does not end.
+    """
+    out, seconds = tmp_path / "run", float(os.environ.get("FILFL_CHURN_SECONDS", "30"))
+    start(connected, f'sites={SITES} noisy=0.34 k=2 filter="prune" rounds=100000 timeout=30 wait={TIMEOUT} out="{out}"')
+    wait_until(lambda: records(out), "the first round is over", connected)
+    rng, end = random.Random(0), time.monotonic() + seconds
+    while time.monotonic() < end:
+        number = rng.randrange(SITES)
+        if f"site{number}" in connected.processes:
+            connected.end(f"site{number}", at_once=rng.random() < 0.5)
+        time.sleep(rng.uniform(0, 4))
+        start_missing_nodes(connected)
+        time.sleep(rng.uniform(0, 4))
+    during = len(records(out))
+
+    def recovered() -> bool:
+        start_missing_nodes(connected)
+        return any(record["num_available"] == SITES and not record["refused"] for record in records(out)[during:])
+
+    wait_until(recovered, "all nodes take part again", connected)
+    made = records(out)
+    lost = sum(bool(record["refused"]) for record in made)
+    print(f"{during} rounds in {seconds:g} s, {lost} of them with a node that was lost")
+    assert [record["round"] for record in made] == list(range(1, len(made) + 1))
+    assert {k for record in made for k in record["selected"]} <= {0, 1, 2}, "a node that returns keeps its number"
+
+
+def start_missing_nodes(federation: Federation) -> None:
+    for number in range(SITES):
+        name = f"site{number}"
+        if name in federation.processes and federation.processes[name].poll() is not None:
+            federation.end(name)
+        if name not in federation.processes:
+            federation.start_node(number, of=SITES)
 
 
 def start(federation: Federation, settings: str) -> None:

@@ -295,3 +295,22 @@ def test_keep_weights_needs_a_model_or_a_function() -> None:
     for given in ({}, {"model": lambda context: new_net(), "logits": logits}):
         with pytest.raises(ConfigError, match="keep_weights needs either model"):
             keep_weights(**given)
+
+
+def test_a_network_instead_of_its_class_is_refused() -> None:
+    with pytest.raises(PluginError, match=r"pass Linear instead of Linear\(...\)"):
+        FilteringSet(new_net(), *blobs(0))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("softmax", [True, False])
+def test_probabilities_in_place_of_logits_are_warned_about(softmax: bool, caplog: pytest.LogCaptureFixture) -> None:
+    def logits(arrays: list[Any], x: Any) -> Any:
+        z = x @ arrays[0].T + arrays[1]
+        p = np.exp(z - z.max(axis=1, keepdims=True))
+        return p / p.sum(axis=1, keepdims=True) if softmax else z
+
+    x, y = blobs(0)
+    V = FilteringSet.of_function(logits, x.numpy(), y.numpy())
+    FilFL(FedAvg(fraction_evaluate=0.0), k=2, evaluate=V, out=None).start(federation(), initial(), num_rounds=1)
+    warned = [record.getMessage() for record in caplog.records if "are probabilities" in record.getMessage()]
+    assert len(warned) == softmax

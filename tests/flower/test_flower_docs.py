@@ -24,7 +24,7 @@ def names() -> dict[str, Any]:
     """The names that the examples expect to be defined: network, data, ClientApp and ServerApp of the user."""
     x, y = blobs(0)
     own = {"Net": new_net, "x": x, "y": y, "trainloader": batches, "valloader": batches}
-    flower = {"ClientApp": ClientApp, "FedAvg": FedAvg, "MetricRecord": MetricRecord, "torch": torch}
+    flower = {"ClientApp": ClientApp, "FedAvg": FedAvg, "MetricRecord": MetricRecord, "torch": torch, "np": np}
     return {**own, **flower, "grid": federation(), "arrays": initial(), "evaluate": loss_on_v}
 
 
@@ -52,10 +52,13 @@ def test_readme_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_flower_page_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     defined = names()
-    assert len(run_examples(ROOT / "docs" / "flower.md", defined)) == 7
+    assert len(run_examples(ROOT / "docs" / "flower.md", defined)) == 9
     records = read_run(tmp_path / "runs" / "hospital").records
     assert len(records) == 50 and any(len(record["filtered"]) < 6 for record in records)
     assert not np.allclose(numbers(defined["result"].arrays), numbers(initial()))
+
+    coefficients, intercept = np.array([[1.0, 2.0], [0.0, 1.0]]), np.array([0.5, 0.0])
+    assert defined["sklearn_logits"]([coefficients, intercept], np.array([[3.0, 1.0]])).tolist() == [[5.5, 1.0]]
 
     # The app answers the queries of power-of-choice, and keeps its weights in filter rounds by logits.
     app = plain_app(app=defined["app"])

@@ -8,12 +8,12 @@ from typing import Any
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from flwr.app import Message
+from flwr.app import Array, ArrayRecord, Message
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import strategy as flower
-from hostile_nodes import FAULTS, altered, error, run
+from hostile_nodes import FAULTS, altered, altered_test, error, run
 from hypothesis import given, settings
-from sites import SITES, federation, initial, loss_on_v, numbers
+from sites import SITES, federation, initial, loss_on_v, new_net, numbers
 
 from filfl.flower import FilFL
 from filfl.runs import read_run
@@ -72,6 +72,55 @@ def test_metrics_that_differ_between_nodes_are_accepted() -> None:
         "metrics that half of the clients or fewer report are left out: mine",
         "1 of 6 clients did not report train_loss",
     ]
+
+
+def test_replies_in_another_floating_point_type_are_averaged_as_by_flower() -> None:
+    """scikit-learn's initial arrays are float64, and clients with float32 data reply float32."""
+
+    def in_float32(reply: Message) -> Message:
+        arrays = {name: Array(array.numpy().astype(np.float32)) for name, array in reply.content["arrays"].items()}
+        reply.content["arrays"] = ArrayRecord(arrays)
+        return reply
+
+    grid, start = federation(), ArrayRecord(new_net().double().state_dict())
+    for node in grid.nodes.values():
+        node.tamper = in_float32
+    result, records = run(grid, arrays=start)
+    expected, _ = run(federation())
+    assert not any(record["refused"] for record in records)
+    np.testing.assert_allclose(numbers(result.arrays), numbers(expected.arrays), rtol=1e-5)
+    assert {array.dtype for array in result.arrays.values()} == {"float32"}, "as Flower's mean"
+
+
+@pytest.mark.parametrize("value", [200.0, float("nan")])
+def test_one_strange_metric_of_a_test_does_not_cost_the_others(value: float) -> None:
+    """A node may be slow, or have samples of one class only, so that a score of its own is not defined."""
+
+    def evaluation(own: float) -> Any:
+        grid = federation()
+        for node_id, node in grid.nodes.items():
+            node.tamper = altered_test(seconds=own if node_id == 1017 else 1.0)
+        records: list[Any] = []
+        FilFL(flower.FedAvg(), filter="none", k=2, callbacks=[lambda record, state: records.append(record)]).start(
+            grid, initial(), num_rounds=1
+        )
+        return records[0]
+
+    strange, usual = evaluation(value), evaluation(1.0)
+    assert strange["test_loss"] == pytest.approx(usual["test_loss"], rel=1e-6)
+    assert strange["metrics"]["seconds"] == pytest.approx(1.0) and not usual["notes"]
+    assert "client 1: the metric seconds is" in strange["notes"][0] and strange["notes"][0].endswith("it is left out")
+
+
+def test_thousands_of_strange_metrics_of_a_test_are_one_short_note() -> None:
+    grid, names = federation(), [f"{i}{'x' * 200}" for i in range(1000)]
+    for node_id, node in grid.nodes.items():
+        node.tamper = altered_test(**dict.fromkeys(names, float("nan") if node_id == 1017 else 1.0))
+    records: list[Any] = []
+    FilFL(flower.FedAvg(), filter="none", k=2, callbacks=[lambda record, state: records.append(record)]).start(
+        grid, initial(), num_rounds=1
+    )
+    assert all(len(note) < 400 for note in records[0]["notes"]) and "999 other metrics" in records[0]["notes"][0]
 
 
 def test_thousands_of_metrics_with_hostile_names_are_one_short_note() -> None:
@@ -224,4 +273,4 @@ def test_a_missing_client_evaluation_is_noted() -> None:
         grid, initial(), num_rounds=2, timeout=5.0
     )
     for t, record in enumerate(records, start=1):
-        assert record["notes"] == [f"client 0 did not evaluate the model of round {t}: timeout: no reply within 5 s"]
+        assert record["notes"] == [f"the test of client 0 in round {t} cannot be used: timeout: no reply within 5 s"]

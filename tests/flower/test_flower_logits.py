@@ -14,7 +14,7 @@ from flwr.serverapp import strategy as flower
 from sites import SITES, blobs, federation, initial, new_net, numbers, plain_app
 
 from federation import MemoryGrid
-from filfl.errors import ConfigError
+from filfl.errors import ConfigError, RunError
 from filfl.flower import FilFL, FilteringSet, keep_weights
 from filfl.flower.client_logits import KEPT
 from filfl.flower.logit_messages import LOGITS, NO_WEIGHTS, V
@@ -81,10 +81,11 @@ def test_every_encoding_passes_the_check(encoding: dict[str, Any], tmp_path: Pat
 
 
 def test_an_app_without_keep_weights_is_refused_with_advice(tmp_path: Path) -> None:
-    result = run(federation(), tmp_path / "run", rounds=1)
+    grid = federation(keeping_app())
+    next(iter(grid.nodes.values())).app = plain_app()
+    run(grid, tmp_path / "run", rounds=1)
     refused = read_run(tmp_path / "run").records[0]["refused"]
-    assert len(refused) == SITES and all("add mods=[filfl.flower.keep_weights" in why for why in refused.values())
-    np.testing.assert_array_equal(numbers(result.arrays), numbers(initial()))
+    assert list(refused) == ["0"] and "add mods=[filfl.flower.keep_weights" in refused["0"]
 
 
 def test_a_node_that_fails_between_logits_and_upload_is_replaced(tmp_path: Path) -> None:
@@ -255,3 +256,16 @@ def test_logits_need_the_ensemble_and_a_filtering_set() -> None:
         FilFL(flower.FedAvg(), options={"filter.transport": "logits"}, evaluate=FilteringSet(new_net, *blobs(0)))
     with pytest.raises(ConfigError, match="FilteringSet"):
         FilFL(flower.FedAvg(), options=BY_LOGITS, evaluate=lambda arrays: 1.0)
+
+
+def test_without_the_mod_on_any_node_the_run_stops_at_its_first_filter_round() -> None:
+    strategy = FilFL(
+        flower.FedAvg(),
+        filter="prune",
+        k=2,
+        evaluate=FilteringSet(new_net, *blobs(0)),
+        options={"filter.transport": "logits"},
+        out=None,
+    )
+    with pytest.raises(RunError, match=r"nobody sent logits: .* add mods="):
+        strategy.start(federation(), initial(), num_rounds=7)

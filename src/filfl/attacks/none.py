@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-from torch import Tensor
-
 from filfl.attacks.base import Attack
 from filfl.availability.base import NO_IDS, Ids
 
@@ -14,6 +12,3 @@ class NoAttack(Attack):
 
     def bad(self, num_clients: int, seed: int) -> Ids:
         return NO_IDS
-
-    def sent(self, w: Tensor, w_t: Tensor) -> Tensor:
-        return w

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from filfl.aggregation.base import Admitted
+from filfl.aggregation.base import PIECE, Admitted
 from filfl.config.schema import Range, Section, Whole
 from filfl.core.clients import Evaluated, Failure, Update
 from filfl.core.queries import Query
@@ -105,12 +105,20 @@ class RoundGuard:
         return {k: reply for k, (reply, _) in passed.items() if k not in refused}, refused
 
     def evaluations(self, replies: Mapping[int, Evaluated | Failure]) -> tuple[dict[int, Evaluated], dict[int, str]]:
-        """The tests of the global model that may be averaged; for every other client the reason for refusing it."""
+        """The tests of the global model that may be averaged; for every other client the reason for refusing it. A
+        metric that is not credible is left out, and the others of the same client are kept."""
         passed, refused = _each(replies, lambda reply: reply)
         refused |= self._too_many_examples({k: reply.num_examples for k, reply in passed.items()})
-        for name in {name for reply in passed.values() for name in reply.metrics}:
+        wrong: dict[int, dict[str, str]] = {}
+        for name in sorted({name for reply in passed.values() for name in reply.metrics}):
             values = {k: abs(reply.metrics[name]) for k, reply in passed.items() if name in reply.metrics}
-            refused |= beyond_others(values, self.bounds.answers, f"the metric {one_line(name, 50)}")
+            for k, reason in beyond_others(values, self.bounds.answers, f"the metric {one_line(name, 50)}").items():
+                wrong.setdefault(k, {})[name] = reason
+        for k, reasons in sorted(wrong.items()):
+            rest = {name: value for name, value in passed[k].metrics.items() if name not in reasons}
+            passed[k] = replace(passed[k], metrics=rest)
+            more = f", and so are {len(reasons) - 1} other metrics" if len(reasons) > 1 else ""
+            self.notes.append(f"client {k}: {next(iter(reasons.values()))}; it is left out{more}")
         return {k: reply for k, reply in passed.items() if k not in refused}, refused
 
     def sizes(self, ids: AnyIds, claimed: NDArray[np.int64]) -> tuple[NDArray[np.int64], dict[int, str]]:
@@ -134,7 +142,7 @@ class RoundGuard:
         if tuple(weights.integers.shape) != (layout.num_integers,) or weights.integers.dtype != torch.int64:
             raise Mismatch(f"the integer buffers are not {layout.num_integers} numbers of dtype torch.int64")
         vector = weights.vector.to(device)
-        norm = float(torch.linalg.vector_norm(vector - self.w_t.vector, dtype=torch.float64))
+        norm = distance(vector, self.w_t.vector)
         # A value that is not finite makes the norm non-finite. A difference may also overflow, hence the second check.
         if not math.isfinite(norm) and not (finite := vector.isfinite()).all():
             where = int((~finite).nonzero()[0])
@@ -224,6 +232,14 @@ def _beyond(examples: NDArray[np.float64], bound: float) -> tuple[NDArray[np.boo
     medians = _medians(examples)
     wrong = examples > bound * medians
     return np.full_like(wrong, wrong.any()) if len(examples) == 2 else wrong, medians
+
+
+def distance(a: Tensor, b: Tensor) -> float:
+    """||a - b||, in pieces that stay in the cache. A sum of squares that overflows is computed again in float64."""
+    pieces = list(zip(a.split(PIECE), b.split(PIECE), strict=True))
+    squares = [torch.linalg.vector_norm(x - y).double().square() for x, y in pieces]
+    total = float(torch.stack(squares).sum().sqrt()) if squares else 0.0
+    return total if math.isfinite(total) else float(torch.linalg.vector_norm(a - b, dtype=torch.float64))
 
 
 def _each(replies: Mapping[int, Any], admit: Callable[[Any], Passed]) -> tuple[dict[int, Passed], dict[int, str]]:

@@ -50,6 +50,9 @@ class FilteringSet:
         shift: Any = 0.0,
     ) -> None:
         where = pick_device(device)
+        if isinstance(model, nn.Module):
+            name = type(model).__name__
+            raise PluginError(f"model must be a function that makes the network; pass {name} instead of {name}(...)")
         net = FlatModel(model(), where)
         dtype = net.layout.dtype
 
@@ -159,6 +162,14 @@ class FilteringSet:
                 return outputs(net, each, self.samples if samples is None else samples)
 
         return self.networks.each(run, weights)
+
+    def gives_probabilities(self, weights: Weights) -> bool:
+        """Whether every output of this model on V is a distribution over two or more classes, as after a softmax."""
+        if self.loss_function is not cross_entropy:
+            return False
+        z = self.outputs([weights])[0]
+        sums_to_one = (z.sum(dim=-1) - 1).abs() < 1e-3
+        return z.dim() > 1 and z.shape[-1] > 1 and bool((sums_to_one.all() & (z >= 0).all()).item())
 
     def outputs_or_failures(self, weights: Sequence[Weights], samples: Samples) -> list[Tensor | Failure]:
         """As `outputs`, with a `Failure` for weights with which the model raises."""

@@ -22,7 +22,16 @@ from filfl.flower.client_queries import HELLO, query_name
 from filfl.flower.logit_messages import NO_V, logit_requests, logits_of, raise_refusal, upload_request
 from filfl.flower.messaging import MOD_SEES_QUERIES, Messaging, Reply
 from filfl.flower.node_registry import NodeRegistry, safe_name
-from filfl.flower.records import arrays_of, metrics_of, one, to_arrays, to_gradient, with_integers
+from filfl.flower.records import (
+    DecodedOnAccess,
+    arrays_of,
+    metrics_of,
+    one,
+    to_arrays,
+    to_gradient,
+    with_integers,
+    with_metrics,
+)
 from filfl.flower.wrapped_strategy import OnlyNodes, WrappedStrategy
 from filfl.logits.messages import LogitReply, LogitRequest
 from filfl.selection.base import AnyIds, Queries
@@ -243,10 +252,13 @@ class GridClients:
             return Evaluated(n, {name: float(v) for name, v in scores.items() if not isinstance(v, list)}, reply)
 
         found = self._by_client(ids, self.messaging.read(messages, replies, read))
-        passed, refused = RoundGuard(self.guard, self.layout, weights).evaluations(found)
+        guard = RoundGuard(self.guard, self.layout, weights)
+        passed, refused = guard.evaluations(found)
+        for note in guard.notes:
+            self.messaging.note(note)
         for k, reason in refused.items():
-            self.messaging.note(f"client {k} did not evaluate the model of round {t}: {reason}")
-        return [reply.message for reply in passed.values()]
+            self.messaging.note(f"the test of client {k} in round {t} cannot be used: {reason}")
+        return [with_metrics(reply.message, reply.metrics, self.strategy.weighted_by) for reply in passed.values()]
 
     # Messages.
 
@@ -270,7 +282,7 @@ class GridClients:
         raise_refusal(reply)
         n, train_loss = self._metrics_of(reply)
         _, arrays = arrays_of(reply, self.strategy.arrays_key)
-        return Update({name: array.numpy() for name, array in arrays.items()}, n, train_loss, message=reply)
+        return Update(DecodedOnAccess(arrays, self.layout), n, train_loss, message=reply)
 
     def _metrics_of(self, reply: Message) -> tuple[int, float]:
         """The number of examples and the train loss in a reply."""

@@ -3,13 +3,15 @@
 Arrays are sent as npy, never as pickle.
 """
 
-from collections.abc import Callable, Mapping
+import copy
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import torch
-from flwr.app import Array, ArrayRecord, Message, MetricRecord
+from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+from numpy.typing import NDArray
 from torch import Tensor
 
 from filfl.errors import ConfigError
@@ -88,6 +90,28 @@ def one(records: Mapping[str, Any], kind: str) -> Any:
     return next(iter(records.values()))
 
 
+class DecodedOnAccess(Mapping[str, NDArray[Any]]):
+    """Arrays of a message by name, each decoded when it is read: all replies decoded at once would double the memory of
+    a round. Floating-point numbers in another type than the model's are converted: Flower averages them as well."""
+
+    def __init__(self, arrays: ArrayRecord, layout: Layout) -> None:
+        self.arrays = arrays
+        self._float = np.dtype(str(layout.dtype).removeprefix("torch."))
+        self._floats = {entry.name for entry in layout.entries if not entry.integer}
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        array = self.arrays[name].numpy()
+        is_float = name in self._floats and array.dtype.kind == "f"
+        with np.errstate(over="ignore"):  # what becomes infinite is refused
+            return array.astype(self._float, copy=False) if is_float else array
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.arrays)
+
+    def __len__(self) -> int:
+        return len(self.arrays)
+
+
 def arrays_of(reply: Message, name: str) -> tuple[str, ArrayRecord]:
     """The arrays of the model in a reply, and the name of their record: the only one, or the one with this name."""
     return _chosen(reply.content.array_records, "arrays", lambda key, _: key == name)
@@ -96,6 +120,17 @@ def arrays_of(reply: Message, name: str) -> tuple[str, ArrayRecord]:
 def metrics_of(reply: Message, weighted_by: str) -> tuple[str, MetricRecord]:
     """The metrics in a reply, and the name of their record: the only one, or the one with the number of examples."""
     return _chosen(reply.content.metric_records, "metrics", lambda _, record: weighted_by in record)
+
+
+def with_metrics(reply: Message, numbers: Mapping[str, float], weighted_by: str) -> Message:
+    """The reply itself, or a copy with only those of its numbers that are among these."""
+    key, metrics = metrics_of(reply, weighted_by)
+    kept = {k: v for k, v in metrics.items() if k == weighted_by or isinstance(v, list) or k in numbers}
+    if len(kept) == len(metrics):
+        return reply
+    copied = copy.copy(reply)
+    copied.content = RecordDict({**reply.content, key: MetricRecord(kept)})
+    return copied
 
 
 def _chosen(records: Mapping[str, Any], kind: str, wanted: Callable[[str, Any], bool]) -> tuple[str, Any]:

@@ -23,6 +23,7 @@ from filfl.errors import PluginError, RunError, one_line
 from filfl.filtering.filtering_set import FilteringSet
 from filfl.filtering.judges import JUDGES
 from filfl.flower.grid_clients import GridClients
+from filfl.flower.logit_messages import NO_MOD
 from filfl.flower.messaging import Messaging
 from filfl.flower.node_registry import NODES, NodeRegistry
 from filfl.flower.plugins import ARRAYS, ByFunction, ConnectedNodes, LossFunction, StrategyAverage
@@ -40,7 +41,13 @@ from filfl.runs.store import read_times
 from filfl.system import Stopwatch, one_thread
 from filfl.weights import Layout, Mismatch
 
+LOGGED_METRICS = 10
+"""At most this many metrics of training are logged per round."""
 WITHHELD = "the replies of this round were not passed on to filfl; the model is unchanged"
+PROBABILITIES = (
+    "the model's outputs on the filtering set are probabilities, but the loss and the ensemble reward need logits, the "
+    "scores before the softmax; remove the last softmax, or return numpy.log(p + 1e-12)"
+)
 AfterRound = Callable[[int, ArrayRecord, MetricRecord], None]
 """(round, the model after it, the metrics of its test), like Flower's `evaluate_fn`."""
 
@@ -136,7 +143,7 @@ class FlowerRun:
             store = open_run_store(stack, out, config, layout, registry, rounds) if out else None
             trusted = partial(registry.named, config.data.trusted) if config.data.trusted else None
             server = make_server(config, clients, layout, V, judge=judge, trusted=trusted)
-            for warning in server.warnings:
+            for warning in (*server.warnings, *([PROBABILITIES] if V and V.gives_probabilities(start.w) else [])):
                 log(WARNING, warning)
             run = cls(
                 settings=replace(settings, out=out),
@@ -195,6 +202,7 @@ class FlowerRun:
         self._clock.seconds["train"] += time.perf_counter() - self._sent_at
         with one_thread() if self.settings.V is not None else nullcontext():
             self.state, self._happened = finish_round(begun)  # an evaluation has the same bits with one thread
+        _stop_without_logits(self._happened)
         if self.state.w is begun.state.w:
             return None, self.average.metrics.get(t)
         self._arrays = self.clients.arrays(self.state.w)
@@ -318,20 +326,33 @@ class FlowerRun:
 
     def _follow(self, record: Mapping[str, Any], state: State) -> None:
         """Log the round and store the registered clients."""
-        log_round(record, self.rounds, self.registry.names())
+        log_round(record, self.rounds, self.registry.names(), self.average.metrics.get(record["round"]))
         if self.settings.out:
             self.registry.save()
             self.registry.registered(self.config.data.trusted).write(self.settings.out / CLIENTS)
 
 
-def log_round(record: Mapping[str, Any], rounds: int | None, names: Mapping[int, str]) -> None:
-    """Log what happened in a round. `names` are those of the clients; one without a name is known by its number."""
+def _stop_without_logits(record: Record) -> None:
+    """Raise where no node of a filter round has the mod that the logits transport needs."""
+    everybody = len(record.refused) >= len(record.considered) > 0
+    if record.did_filter and everybody and all(NO_MOD in reason for reason in record.refused.values()):
+        raise RunError(f"nobody sent logits: {NO_MOD}, or set filter.transport to models")
+
+
+def log_round(
+    record: Mapping[str, Any], rounds: int | None, names: Mapping[int, str], trained: MetricRecord | None = None
+) -> None:
+    """Log what happened in a round. `names` are those of the clients; one without a name is known by its number.
+    `trained` are the metrics of training as the strategy averaged them."""
     scores = {name: record[f"test_{name}"] for name in ("accuracy", "loss")}
     tested = "".join(f", {name} {score:.3f}" for name, score in scores.items() if score is not None)
     eligible = f"{'filtered: ' if record['did_filter'] else ''}{record['num_filtered']} eligible"
     selected = ", ".join(names.get(k, str(k)) for k in record["selected"])
     known = f"available {record['num_available']}, {eligible}, selected {selected}{tested}"
     log(INFO, "[ROUND %d%s] %s", record["round"], f"/{rounds}" if rounds else "", known)
+    shown = [f"{one_line(name, 30)} {value:.4g}" for name, value in (trained or {}).items() if isinstance(value, float)]
+    if shown:
+        log(INFO, "\tmetrics of training: %s", ", ".join(shown[:LOGGED_METRICS]))
     for client, reason in record["refused"].items():
         log(WARNING, "\tclient %s refused: %s", names.get(int(client), client), reason)
     for note in record["notes"]:

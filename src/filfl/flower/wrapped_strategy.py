@@ -122,13 +122,14 @@ class WrappedStrategy:
         if rare:
             notes.append(f"metrics that half of the clients or fewer report are left out: {_listed(rare)}")
         weights = np.array([float(cast(float, record[self.weighted_by])) for _, record in metrics])
-        means: dict[str, Any] = {}
+        means, missing = dict[str, Any](), defaultdict[int, list[str]](list)
         for name, kind in shared.items():
             have = [name in record and _kind(name, record[name]) == kind for _, record in metrics]
             if not all(have):
                 values = np.array([record[name] for (_, record), has in zip(metrics, have, strict=True) if has])
                 means[name] = np.average(values, axis=0, weights=weights[have]).tolist()
-                notes.append(f"{have.count(False)} of {len(replies)} clients did not report {_listed([name])}")
+                missing[have.count(False)].append(name)
+        notes += [f"{n} of {len(replies)} clients did not report {_listed(names)}" for n, names in missing.items()]
         key = _most_common(key for key, _ in metrics)
         found = [arrays_of(reply, self.arrays_key) for reply in replies] if with_arrays else []
         arrays_key = _most_common(name for name, _ in found)

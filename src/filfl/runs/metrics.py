@@ -10,7 +10,9 @@ LOSS_NAMES = (LOSS, "test_loss", "test-loss", "eval_loss")
 """The names that evaluation functions use for these two."""
 MEASURED = ("distance", "filtering_gap", "value_auc")
 """Metrics that a run measures by itself."""
-LOWER_IS_BETTER = (LOSS, "distance")
+ATTACK_SUCCESS = "attack_success"
+"""The metric of an attack with an aim, such as a backdoor. Tables show it like the metrics of a user."""
+LOWER_IS_BETTER = (LOSS, "distance", ATTACK_SUCCESS)
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from filfl.evaluation import (
     by_client,
     cross_entropy,
     mean_squared_error,
+    outputs,
     score,
 )
 from filfl.filtering.by_logits import ByLogits
@@ -37,7 +38,7 @@ from filfl.rng import SETUP, stream, torch_seeded
 from filfl.runs.client_table import ClientTable
 from filfl.runs.files import to_json
 from filfl.runs.make_server import make_server
-from filfl.runs.metrics import LOSS, MEASURED
+from filfl.runs.metrics import ATTACK_SUCCESS, LOSS, MEASURED
 from filfl.simulation.executors.open import open_clients
 from filfl.simulation.executors.serial import LocalTraining, samples_on
 from filfl.simulation.training_on_v import TrainingOnV
@@ -64,6 +65,8 @@ class Parts:
     augment: Augment | None
     V: Samples
     test_set: Samples
+    triggered: Samples | None
+    """Test samples with the trigger of an attack, and the labels that the attackers want for them."""
     problem: LeastSquares | None
     """The optimisation problem, where its optimum is known."""
 
@@ -72,6 +75,8 @@ class Parts:
         test_loss, scores = score(self.net, w, self.test_set, self.loss, self.metrics)
         if self.problem:
             scores["distance"] = self.problem.distance(w.vector.cpu())
+        if self.triggered:
+            scores[ATTACK_SUCCESS] = accuracy(outputs(self.net, w, self.triggered), self.triggered.y)
         return {"test_accuracy": scores.get("accuracy"), "test_loss": test_loss, "metrics": scores}
 
     def sets(self) -> dict[str, str]:
@@ -112,6 +117,7 @@ def make_parts(
     if config.filter.path is not None:
         data = with_filter_file(data, config.filter.path)
     config.check_against(data)
+    data = config.attack.poisoned(data, config.seed)
     make = partial(config.model.build, data.sample_shape, data.classes)
     build = partial(network, make, config.seed, pick_device(config.execution.device))
     net = build()
@@ -128,6 +134,7 @@ def make_parts(
         augment=augment or config.training.augmentation(),
         V=samples_on(net, data, filter_data.filter_x, filter_data.filter_y).aligned(),
         test_set=samples_on(net, data, data.test_x, data.test_y).aligned(),
+        triggered=_triggered(config, data, net),
         problem=_known_problem(config, data, say) if loss is None else None,
     )
     _test_once(parts)
@@ -142,7 +149,7 @@ def own_metrics(config: Config, given: Mapping[str, Metric]) -> dict[str, Metric
         if not isinstance(name, str) or not callable(metric):
             raise PluginError("metrics must be functions (outputs, targets) -> number by name, such as {'f1': f1}")
     metrics = {**config.evaluate.functions(), **given}
-    if taken := [name for name in metrics if name in (LOSS, *MEASURED)]:
+    if taken := [name for name in metrics if name in (LOSS, ATTACK_SUCCESS, *MEASURED)]:
         raise PluginError(f"a metric cannot have the name {taken[0]}, which filfl measures itself; rename it")
     return metrics
 
@@ -153,7 +160,7 @@ def open_server(parts: Parts, say: Callable[[str], None]) -> Iterator[Server]:
     config, net = parts.config, parts.net
     workers = config.execution.workers or num_cores()
     with (
-        open_clients(config, parts.data, net, parts.loss, parts.build, workers, say, parts.augment) as clients,
+        open_clients(config, parts.data, net, parts.loss, parts.build, workers, say, parts.augment, parts.V) as clients,
         closing(FilteringSet.of(net, parts.V, parts.loss, parts.build, workers, parts.data.class_names)) as V,
     ):
         faulty = frozenset(np.flatnonzero(parts.client_table().noisy).tolist())
@@ -204,6 +211,14 @@ def logits_cost_more(parts: Parts, by_logits: ByLogits) -> str | None:
         f"({n} times {logits:.3g} MB of logits and {K} models of {model:.3g} MB) instead of {n * model:.3g} MB "
         f"({n} models); set filter.precision, filter.part or filter.top, or lower filter.size"
     )
+
+
+def _triggered(config: Config, data: FederatedData, net: FlatModel) -> Samples | None:
+    triggered = config.attack.triggered(data)
+    if triggered is None:
+        return None
+    wanted = np.full(len(triggered.x), triggered.target, dtype=np.int64)
+    return samples_on(net, data, triggered.x, wanted).aligned()
 
 
 def _known_problem(config: Config, data: FederatedData, say: Callable[[str], None]) -> LeastSquares | None:

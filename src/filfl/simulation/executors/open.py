@@ -2,23 +2,24 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from typing import Literal
 
-from torch import nn
+from torch import Tensor, nn
 
 from filfl.config.config import Config
 from filfl.core.clients import TrainingClients
 from filfl.data import FederatedData
 from filfl.errors import ConfigError
-from filfl.evaluation import Augment, Loss
+from filfl.evaluation import Augment, Loss, Samples, full_gradient, mean_loss
 from filfl.simulation.executors.pool import CannotRun
 from filfl.simulation.executors.processes import ProcessClients
 from filfl.simulation.executors.serial import LocalTraining, SerialClients
 from filfl.simulation.executors.vectorized import VectorizedClients, why_not_batched
-from filfl.simulation.wrappers.attack import AttackingClients
+from filfl.simulation.wrappers.attack import AttackingClients, Knowledge
 from filfl.simulation.wrappers.spill import SpillingClients
 from filfl.system import keep_freed_memory
-from filfl.weights import FlatModel
+from filfl.weights import FlatModel, Weights
 
 Mode = Literal["auto", "serial", "vectorized", "processes"]
 
@@ -39,8 +40,10 @@ def open_clients(
     workers: int,
     say: Callable[[str], None],
     augment: Augment | None = None,
+    V: Samples | None = None,
 ) -> Iterator[TrainingClients]:
-    """The simulated clients of a run. `build` makes another network like `net`, in this process or in another."""
+    """The simulated clients of a run. `build` makes another network like `net`, in this process or in another. V is the
+    filtering set, which attackers may know."""
     keep_freed_memory()
     options = config.execution
     training = LocalTraining.of(config, augment)
@@ -63,10 +66,15 @@ def open_clients(
             say(f'execution.mode = "{mode}" is not available ({reason}); falling back to serial')
         clients = clients or SerialClients(data, net, loss, training)
         if len(bad := config.attack.bad(data.num_clients, config.seed)):
-            clients = AttackingClients(clients, net.layout, config.attack, bad)
+            knowledge = Knowledge(config.aggregation, partial(_loss_and_gradient, net, V, loss) if V else None)
+            clients = AttackingClients(clients, net.layout, config.attack, bad, config.seed, knowledge)
         if options.memory is not None:
             clients = SpillingClients(clients, net.layout, options.memory * 1e9)
         yield clients
+
+
+def _loss_and_gradient(net: FlatModel, V: Samples, loss: Loss, weights: Weights) -> tuple[float, Tensor]:
+    return mean_loss(net, weights, V, loss), full_gradient(net, weights, V, loss)
 
 
 def choose(
