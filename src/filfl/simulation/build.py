@@ -159,15 +159,17 @@ def open_server(parts: Parts, say: Callable[[str], None]) -> Iterator[Server]:
     """The server and its simulated clients, for the duration of a run."""
     config, net = parts.config, parts.net
     workers = config.execution.workers or num_cores()
+    V = FilteringSet.of(net, parts.V, parts.loss, parts.build, workers, parts.data.class_names)
+    server_side = ServerSide(net.layout.num_trained, TrainingOnV(V, LocalTraining.of(config, parts.augment)))
+    # Attackers that know the aggregation use it too.
+    config = replace(config, aggregation=config.aggregation.on(server_side))
     with (
+        closing(V),
         open_clients(config, parts.data, net, parts.loss, parts.build, workers, say, parts.augment, parts.V) as clients,
-        closing(FilteringSet.of(net, parts.V, parts.loss, parts.build, workers, parts.data.class_names)) as V,
     ):
         faulty = frozenset(np.flatnonzero(parts.client_table().noisy).tolist())
-        server_side = ServerSide(net.layout.num_trained, TrainingOnV(V, LocalTraining.of(config, parts.augment)))
-        knowing = replace(config, filter=config.filter.knowing(faulty), aggregation=config.aggregation.on(server_side))
         server = make_server(
-            knowing,
+            replace(config, filter=config.filter.knowing(faulty)),
             LogitCache(clients, V),
             net.layout,
             V,
