@@ -29,8 +29,6 @@ Summary = Mapping[str, Any]
 SHARES_OF_ONE = ("accuracy", "client-accuracy", "worst-tenth")
 """Measures whose differences are shown in percentage points."""
 PANELS = 4
-OWN_STUDY = "not in the paper"
-"""The value of `figure.paper` for a study of our own."""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -96,7 +94,7 @@ def section(name: str, summary: Summary | None, text: str) -> dict[str, Any]:
     figure = figure_of(name)
     made: dict[str, Any] = {
         "name": name,
-        "source": "Our claim" if figure.paper == OWN_STUDY else "The paper",
+        "source": "Our claim" if figure.own_study else "The paper",
         "paper": figure.paper,
         "claim": figure.claim,
         "shrunk": figure.shrunk,

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from filfl.comparison.figures import figure_names, plan_figures, run_key
+from filfl.comparison.figures import figure_names, paper_names, plan_figures, run_key
 from filfl.config.experiment import Experiment, shipped_names
 from filfl.config.figure import Expectation
 from filfl.errors import ConfigError
 from filfl.report.claims import check_figure
 from filfl.report.comparison import facts_of
-from filfl.report.plots import draw_summary_bars, draw_summary_uplink
+from filfl.report.plots import draw_summary_bars, draw_summary_heat_map, draw_summary_uplink
 from filfl.report.statistics import compare_arms
 
 ROOT = Path(__file__).parent.parent
@@ -132,6 +132,8 @@ def test_summary_pictures_of_two_and_three_factors(done: tuple[Path, str], tmp_p
         arms = [{**arm, "levels": (arm["levels"] + ["x"])[:levels]} for arm in summary["arms"]]
         path = draw_summary_bars({**summary, "arms": arms}, "accuracy", tmp_path / f"{levels}.png")
         assert path.read_bytes().startswith(b"\x89PNG")
+        path = draw_summary_heat_map({**summary, "arms": arms}, "accuracy", tmp_path / f"heat-map-{levels}.png")
+        assert path.read_bytes().startswith(b"\x89PNG")
         path = draw_summary_uplink({**summary, "arms": arms}, "accuracy", tmp_path / f"uplink-{levels}.png")
         assert path.read_bytes().startswith(b"\x89PNG")
 
@@ -230,11 +232,19 @@ NAMES = [
     "do-no-harm-shakespeare",
     "client-values",
 ]
+"""Those on docs/results.md, in its order."""
+ARENA = ["arena", "arena-shares", "arena-filtering-set", "arena-femnist"]
+"""Those on docs/robustness.md."""
+
+
+def test_all_is_every_figure_of_the_paper_and_no_study_of_our_own() -> None:
+    assert {"poc-femnist", "convergence"} <= set(paper_names()) < set(NAMES)
+    assert not {"arena", "do-no-harm", "client-values"} & set(paper_names())
 
 
 def test_list_shows_claim_arms_and_time(cli) -> None:
     lines = cli("reproduce", "--list").splitlines()
-    assert sorted(line.split()[0] for line in lines if line and not line.startswith(" ")) == sorted(NAMES)
+    assert sorted(line.split()[0] for line in lines if line and not line.startswith(" ")) == sorted(NAMES + ARENA)
     at = next(i for i, line in enumerate(lines) if line.startswith("poc-femnist "))
     assert "App. E.1" in lines[at] and "min on 2 cores" in lines[at]
     assert "7 points more test accuracy" in " ".join(lines[at : at + 3])
@@ -320,7 +330,9 @@ def page(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_results_page_is_rendered_from_the_stored_summaries(page) -> None:
-    assert list(page.texts()) == NAMES and sorted(NAMES) == figure_names() and set(NAMES) <= set(shipped_names())
+    assert (
+        list(page.texts()) == NAMES and sorted(NAMES + ARENA) == figure_names() and set(NAMES) <= set(shipped_names())
+    )
     assert page.summaries().keys() <= set(NAMES)
     assert (ROOT / "docs" / "results.md").read_text(encoding="utf-8") == page.render(page.summaries(), page.texts())
 

@@ -185,7 +185,7 @@ def compare(
 def reproduce(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="NAME...", help='Figures of the paper (see --list), "all", or TOML files.'),
+        typer.Argument(metavar="NAME...", help='Figures (see --list), "all" of the paper, or TOML files.'),
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the figures: claim, arms, expected time.")] = False,
     scale: Annotated[str, typer.Option("--scale", metavar="NAME", help="laptop, or paper (for a GPU).")] = "laptop",

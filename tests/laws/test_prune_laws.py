@@ -51,9 +51,15 @@ def test_at_least_the_floor_is_kept_in_the_order_of_the_clients(
     reward = federation(seed, n, K=K)
     clients = list(np.random.default_rng(seed).permutation(reward.clients).tolist())
     found = prune(clients, reward, evidence=evidence)
-    assert len(found.kept) >= min(n, K) and list(found.kept) == [k for k in clients if k in found.kept]
+    assert len(found.kept) >= min(n / 2, K) and list(found.kept) == [k for k in clients if k in found.kept]
     assert [step.client for step in found.trace] == clients
     assert len(prune(clients, reward, evidence=evidence, floor=floor).kept) >= min(n, floor)
+
+
+@given(SEEDS, st.integers(5, 12), st.integers(1, 4))
+def test_bad_clients_are_also_dropped_where_all_clients_take_part(seed: int, good: int, bad: int) -> None:
+    reward = federation(seed, good, bad, K=good + bad)
+    assert set(prune(reward.clients, reward, evidence=3.0, outlier=4.0).kept) == set(range(good))
 
 
 @given(SEEDS, st.integers(1, 4))

@@ -62,7 +62,8 @@ def show_comparison(comparison: "Comparison") -> None:
     picture, *more = comparison.pictures
     say(f"table           {comparison.path}")
     say(f"picture         {picture}")
-    say(f"single curves   {', '.join(path.name for path in more)}")
+    if more:
+        say(f"single curves   {', '.join(path.name for path in more)}")
 
 
 def default_directory(name: str, resume: bool, mark: str) -> Path:

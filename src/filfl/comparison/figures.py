@@ -24,15 +24,21 @@ RUNS = "runs"
 
 
 def figure_names() -> list[str]:
-    """The experiments that come with filfl and reproduce a figure of the paper."""
+    """The experiments that come with filfl and reproduce a figure of the paper, or study something of our own."""
     return [name for name in shipped_names() if Experiment.load(name).figure]
+
+
+def paper_names() -> list[str]:
+    """Those that reproduce a figure of the paper."""
+    figures = {name: Experiment.load(name).figure for name in figure_names()}
+    return [name for name, figure in figures.items() if figure and not figure.own_study]
 
 
 def plan_figures(
     sources: Sequence[str], scale: str, num_seeds: int, changes: Mapping[str, Any], out: Path
 ) -> list[tuple[Plan, Figure]]:
-    """Plan the runs of figures. A source is the name of a figure, "all", or a TOML file."""
-    wanted = [name for source in sources for name in (figure_names() if source == ALL else [source])]
+    """Plan the runs of figures. A source is the name of a figure, "all" (of the paper), or a TOML file."""
+    wanted = [name for source in sources for name in (paper_names() if source == ALL else [source])]
     return [_plan_figure(source, scale, num_seeds, changes, out) for source in dict.fromkeys(wanted)]
 
 

@@ -7,6 +7,9 @@ from typing import Literal
 from filfl.config.schema import Positive, show
 from filfl.errors import ConfigError
 
+OWN_STUDY = "not in the paper"
+"""The value of `paper` for a study of our own."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
@@ -27,9 +30,16 @@ class Figure:
     """The measure of the tests in the table."""
     curves: tuple[str, ...] = ("accuracy", "test-loss", "train-loss", "filtered")
     """The measures that are drawn over the rounds."""
-    picture: Literal["curves", "bars", "uplink"] = "curves"
-    """curves: the measures over the rounds. bars: the final measure of every arm. uplink: the final measure against the
-    bytes that clients sent. The last two are for arms that are combinations of factors."""
+    picture: Literal["curves", "bars", "heat-map", "uplink"] = "curves"
+    """curves: the measures over the rounds. bars: the final measure of every arm. heat-map: the same, with the
+    first factor in rows and the last in columns. uplink: the final measure against the bytes that clients sent. The
+    last three are for arms that are combinations of factors."""
+
+
+    @property
+    def own_study(self) -> bool:
+        """Whether it is a study of our own."""
+        return self.paper == OWN_STUDY
 
 
 @dataclass(frozen=True)

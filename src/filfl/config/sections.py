@@ -67,6 +67,9 @@ class FilterOptions(Section):
     file."""
     size: Count | None = None
     """m, the number of samples of the server's filtering set that are used. Unset is all of them."""
+    classes: Count | None = None
+    """Use only the samples of the first so many classes, to study a filtering set that lacks the others. Unset is all
+    classes."""
     period: Count = 5
     """h: filter at least every h rounds. 1 is every round."""
     cap: Count | None = None
@@ -221,6 +224,8 @@ class FilterOptions(Section):
                 problems.append(
                     f"filter.{option} must be between 1 and the {m} samples of the server's filtering set (got {value})"
                 )
+        if self.classes is not None and not 0 < self.classes <= data.classes:
+            problems.append(f"filter.classes must be between 1 and the {data.classes} classes (got {self.classes})")
         if self.top is not None and not data.classes:
             problems.append("filter.top needs class labels, but this dataset has numeric targets; remove it")
         elif self.top is not None and self.top >= data.classes:

@@ -12,6 +12,7 @@ import numpy as np
 from filfl.config.schema import Count, Fraction, NonNegative
 from filfl.core.evidence import FilterMemory
 from filfl.errors import PluginError
+from filfl.filtering.at_least import fewest
 from filfl.filtering.base import Client, Filter, Filtering, Reward, Step
 from filfl.filtering.rewards import Floats, OnSamples, equal_weights, standardised
 
@@ -32,13 +33,14 @@ def prune(
     First each client is judged as one of the K clients that are averaged: those whose loss on V is more than `outlier`
     standard errors above that of the median client are dropped. Then the client is dropped without which the loss of
     the average falls most significantly, by a paired test over the samples of V together with the tests of earlier
-    filterings, until none is above `evidence`. At least `floor` clients are kept, K if unset.
+    filterings, until none is above `evidence`. At least `floor` clients are kept; if unset, K or
+    half of the clients, whichever is less: where all clients take part, some must be allowed to go.
     """
     if not isinstance(reward, OnSamples):
         raise PluginError("prune needs the loss of each sample of V, but this reward has one number per set")
     reward = reward.on_present_classes()
     known, n = reward.clients, len(reward.clients)
-    least = max(1, reward.K if floor is None else floor)
+    least = max(1, fewest(reward.K, n) if floor is None else floor)
     past = Past.of(known, reward.memory)
     S = np.ones(n, dtype=bool)
     S[outliers(reward, outlier)[: max(0, n - least)]] = False
@@ -116,7 +118,8 @@ class Prune(Filter):
     """How much the evidence on a client counts at its next filtering. 0 judges every filtering by itself; 1 never
     forgets, so that a client that improves comes back late."""
     floor: Count | None = None
-    """The number of clients that are kept in any case. Unset is selection.k."""
+    """The number of clients that are kept in any case. Unset is selection.k, or half of the considered clients if that
+    is less."""
 
     def __call__(self, clients: Sequence[Client], reward: Reward[Client], rng: np.random.Generator) -> Filtering:
         on_samples = cast(OnSamples, reward)

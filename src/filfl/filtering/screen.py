@@ -12,6 +12,7 @@ from typing import cast
 
 import numpy as np
 
+from filfl.filtering.at_least import fewest
 from filfl.filtering.base import Client, FilterFunction, Filtering, Reward, Step
 from filfl.filtering.rewards import SIGNIFICANT, OnSamples, standardised
 
@@ -22,7 +23,8 @@ class Screened:
 
     filter: FilterFunction
     least: int = 1
-    """The smallest number of clients that the filter is shown, also where more of them hurt; K if that is more."""
+    """The smallest number of clients that the filter is shown, also where more of them hurt; at least K, or half
+    of the clients."""
 
     def __call__(self, clients: Sequence[Client], reward: Reward[Client], rng: np.random.Generator) -> Filtering:
         if not isinstance(reward, OnSamples):
@@ -34,13 +36,14 @@ class Screened:
 
 
 def hurting(reward: OnSamples, least: int = 1) -> list[int]:
-    """The clients that hurt by themselves, worst first; at least K clients, and `least`, are not among them.
+    """The clients that hurt by themselves, worst first; at least K clients or half of them, and `least`, are not
+    among them.
 
     A client is judged as one of the K clients that are averaged, where the other K - 1 send the global model. It hurts
     if the loss on V is then significantly higher than with no update at all, and than with the median client.
     """
     n, K = len(reward.clients), reward.K
-    most = n - max(K, least)
+    most = n - max(fewest(K, n), least)
     if most <= 0:
         return []
     reward = reward.on_present_classes()

@@ -1,4 +1,4 @@
-"""Plots of a comparison: curves over the rounds, bars of final values, and final values against upload."""
+"""Plots of a comparison: curves over the rounds, bars and heat maps of final values, and these against upload."""
 
 import math
 import re
@@ -42,7 +42,9 @@ def draw_comparison(drawn: Drawn, against: Mapping[str, str], title: str, direct
         draw_curves([name], drawn, against, title, directory / f"{re.sub(r'[^A-Za-z0-9_.-]', '_', name)}.png")
         for name in names
     ]
-    return [draw_curves(main_curves(drawn), drawn, against, title, directory / "comparison.png"), *paths]
+    shown = main_curves(drawn)
+    main = [draw_curves(shown, drawn, against, title, directory / "comparison.png")] if shown else []
+    return main + paths
 
 
 def main_curves(drawn: Drawn) -> list[str]:
@@ -143,8 +145,47 @@ def draw_summary_uplink(summary: Mapping[str, Any], measure: str, path: Path, dp
     return path
 
 
+@rc_context(STYLE)
+def draw_summary_heat_map(summary: Mapping[str, Any], measure: str, path: Path, dpi: int = 150) -> Path:
+    """A PNG of a measure of arms that are combinations of factors: the first factor gives the row, the last the column,
+    and those in between the panel."""
+    figure = heat_map({tuple(arm["levels"]): _mean_of(arm, measure) for arm in summary["arms"]}, summary["title"])
+    figure.savefig(path, dpi=dpi)
+    return path
+
+
+def _mean_of(arm: Mapping[str, Any], measure: str) -> float:
+    spread = arm["measures"].get(measure)
+    return spread["mean"] if spread else np.nan
+
+
+def heat_map(values: Mapping[tuple[str, ...], float], title: str, best: float | None = None) -> Figure:
+    """Numbers between 0 and 1 by their levels, in points, on a colour from red to green. `best` has the full green; by
+    default the largest value."""
+    rows, columns = (list(dict.fromkeys(levels[i] for levels in values)) for i in (0, -1))
+    panels = list(dict.fromkeys(levels[1:-1] for levels in values))
+    size = (2.2 + 0.62 * len(columns), len(panels) * (1.3 + 0.3 * len(rows)))
+    figure = Figure(figsize=size, layout="constrained")
+    most = max(v for v in values.values() if not math.isnan(v)) if best is None else best
+    for axis, panel in zip(figure.subplots(len(panels), 1, squeeze=False).flatten(), panels, strict=True):
+        shown = np.array([[values.get((row, *panel, column), np.nan) for column in columns] for row in rows])
+        axis.imshow(shown, cmap="RdYlGn", vmin=0.5 * most, vmax=most, aspect="auto")
+        for i, j in np.argwhere(~np.isnan(shown)):
+            dark = not 0.6 * most < shown[i, j] < 0.97 * most
+            axis.text(j, i, f"{100 * shown[i, j]:.1f}", ha="center", va="center", fontsize=7.5, c="w" if dark else "k")
+        axis.set_xticks(range(len(columns)), columns, rotation=30, ha="left", rotation_mode="anchor")
+        axis.set_yticks(range(len(rows)), rows)
+        axis.tick_params(top=True, labeltop=True, bottom=False, labelbottom=False, length=0)
+        axis.spines[:].set_visible(False)
+        axis.grid(False)
+        axis.set_title(", ".join(panel), loc="left", fontsize=10)
+    figure.suptitle(title, wrap=True)
+    return figure
+
+
 SUMMARY_PLOTS: dict[str, Callable[[Mapping[str, Any], str, Path, int], Path]] = {
     "bars": draw_summary_bars,
+    "heat-map": draw_summary_heat_map,
     "uplink": draw_summary_uplink,
 }
 """The plots of a summary.json, by their names in `figure.picture`."""

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -122,7 +122,7 @@ def make_parts(
     build = partial(network, make, config.seed, pick_device(config.execution.device))
     net = build()
     built_in = {"accuracy": accuracy, **by_client(data.test_clients)} if data.classes else {}
-    filter_data = data.with_filter_size(config.filter.size, config.seed)
+    filter_data = data.with_filter_size(config.filter.size, config.seed, config.filter.classes)
     parts = Parts(
         config=config,
         data=data,
@@ -157,19 +157,23 @@ def own_metrics(config: Config, given: Mapping[str, Metric]) -> dict[str, Metric
 @contextmanager
 def open_server(parts: Parts, say: Callable[[str], None]) -> Iterator[Server]:
     """The server and its simulated clients, for the duration of a run."""
-    config, net = parts.config, parts.net
-    workers = config.execution.workers or num_cores()
-    V = FilteringSet.of(net, parts.V, parts.loss, parts.build, workers, parts.data.class_names)
-    server_side = ServerSide(net.layout.num_trained, TrainingOnV(V, LocalTraining.of(config, parts.augment)))
-    # Attackers that know the aggregation use it too.
-    config = replace(config, aggregation=config.aggregation.on(server_side))
+    net, loss, build = parts.net, parts.loss, parts.build
+    workers = parts.config.execution.workers or num_cores()
     with (
-        closing(V),
-        open_clients(config, parts.data, net, parts.loss, parts.build, workers, say, parts.augment, parts.V) as clients,
+        closing(FilteringSet.of(net, parts.V, loss, build, workers, parts.data.class_names)) as V,
+        ExitStack() as opened,
     ):
         faulty = frozenset(np.flatnonzero(parts.client_table().noisy).tolist())
+        server_side = ServerSide(net.layout.num_trained, TrainingOnV(V, LocalTraining.of(parts.config, parts.augment)))
+        config = replace(
+            parts.config,
+            filter=parts.config.filter.knowing(faulty),
+            aggregation=parts.config.aggregation.on(server_side),
+        )
+        opening = open_clients(config, parts.data, net, loss, build, workers, say, parts.augment, parts.V)
+        clients = opened.enter_context(opening)
         server = make_server(
-            replace(config, filter=config.filter.knowing(faulty)),
+            config,
             LogitCache(clients, V),
             net.layout,
             V,

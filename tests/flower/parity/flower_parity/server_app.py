@@ -35,7 +35,7 @@ def main(grid: Grid, context: Context) -> None:
     out = run_directory(str(settings["out"]), context.run_id)
     task = task_of(settings)
     config = task.config
-    V = task.data.with_filter_size(config.filter.size, config.seed)
+    V = task.data.with_filter_size(config.filter.size, config.seed, config.filter.classes)
     x, y = task.tensors(task.data.test_x, task.data.test_y)
     model = task.initial_network()
 
