@@ -292,6 +292,16 @@ def test_worker_processes_give_the_same_records(small: dict[str, Any]) -> None:
     assert serial.records == parallel.records
 
 
+@pytest.mark.parametrize("name", KINDS)
+def test_attackers_can_know_the_aggregation(name: str, small: dict[str, Any]) -> None:
+    """They try what they send with the aggregation of the server, its filtering set included."""
+    config = {**small, "rounds": 1, "aggregation.name": name, "attack.name": "alie", "attack.share": 0.5}
+    plain, knowing = (
+        filfl.simulate({**config, "attack.optimal": optimal}, progress=False).records for optimal in (False, True)
+    )
+    assert plain != knowing
+
+
 def test_the_filtering_set_is_that_of_a_filter() -> None:
     """So that a comparison with a filter is fair: the same samples, reported in the summary."""
     config = {**RUN, "rounds": 1, "filter.size": 30}

@@ -14,7 +14,10 @@ from filfl.config.schema import Positive, Share
 
 @dataclass(frozen=True, kw_only=True)
 class FedAvgM(ServerOptimizer):
-    """w_(t+1) = w_t + eta v_t with v_t = momentum v_(t-1) + d_t, where d_t is the mean of the updates."""
+    """SGD with momentum on the server, whose gradient is the mean of the updates.
+
+    w_(t+1) = w_t + eta v_t with v_t = momentum v_(t-1) + d_t, where d_t is the mean of the updates.
+    """
 
     eta: Positive = 1.0
     """The step size of the server."""

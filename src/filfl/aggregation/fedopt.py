@@ -47,9 +47,12 @@ class FedOpt(ServerOptimizer):
 
 @dataclass(frozen=True, kw_only=True)
 class FedAdam(FedOpt):
-    """Adam on the server: w_(t+1) = w_t + eta_t m_t / (sqrt(v_t) + tau), where m_t is a running mean of the mean update
-    d_t, and v_t = beta_2 v_(t-1) + (1 - beta_2) d_t^2. As on Flower, eta_t = eta sqrt(1 - beta_2^(t+1)) /
-    (1 - beta_1^(t+1)) corrects that both start at 0; the paper does not."""
+    """Adam on the server, whose gradient is the mean of the updates.
+
+    w_(t+1) = w_t + eta_t m_t / (sqrt(v_t) + tau), where m_t is a running mean of the mean update d_t, and
+    v_t = beta_2 v_(t-1) + (1 - beta_2) d_t^2. As on Flower, eta_t = eta sqrt(1 - beta_2^(t+1)) / (1 - beta_1^(t+1))
+    corrects that both start at 0; the paper does not.
+    """
 
     def eta_at(self, t: int) -> float:
         return self.eta * math.sqrt(1 - self.beta_2 ** (t + 1)) / (1 - self.beta_1 ** (t + 1))
@@ -60,8 +63,11 @@ class FedAdam(FedOpt):
 
 @dataclass(frozen=True, kw_only=True)
 class FedYogi(FedOpt):
-    """Yogi on the server: w_(t+1) = w_t + eta m_t / (sqrt(v_t) + tau), where m_t is a running mean of the mean update
-    d_t, and v_t = v_(t-1) - (1 - beta_2) d_t^2 sign(v_(t-1) - d_t^2), which changes more slowly than that of Adam."""
+    """Yogi on the server, whose gradient is the mean of the updates.
+
+    w_(t+1) = w_t + eta m_t / (sqrt(v_t) + tau), where m_t is a running mean of the mean update d_t, and
+    v_t = v_(t-1) - (1 - beta_2) d_t^2 sign(v_(t-1) - d_t^2), which changes more slowly than that of Adam.
+    """
 
     eta: Positive = 0.01
     """The step size of the server: about how far every weight moves per round."""

@@ -18,10 +18,12 @@ from filfl.weights import Weights
 
 @dataclass(frozen=True, kw_only=True)
 class FLTrust(Stacked, WithV):
-    """The server trains the model on its filtering set V as a client does, which gives the update g_0. The trust score
-    of an update g_k is max(0, cos(g_k, g_0)). The result is the mean of the updates, each scaled to the norm of g_0,
-    weighted by the trust scores. If all of them are 0, the model is unchanged. V is that of [filter], also without a
-    filter."""
+    """The mean of the updates, weighted by how much they agree with an update of the server's own.
+
+    The server trains the model on its filtering set V as a client does, which gives the update g_0. The trust score of
+    an update g_k is max(0, cos(g_k, g_0)). Each update is scaled to the norm of g_0 and weighted by its trust score. If
+    all of them are 0, the model is unchanged. V is that of [filter], also without a filter.
+    """
 
     def __call__(self, t: int, memory: Memory, w_t: Weights, updates: Sequence[Admitted]) -> tuple[Memory, Weights]:
         updates = finite(updates)

@@ -18,10 +18,12 @@ from filfl.weights import Weights
 
 @dataclass(frozen=True, kw_only=True)
 class Zeno(Stacked, WithV):
-    """The mean of the n - f updates with the highest scores. The score of an update g_k is how much it lowers the loss
-    on the filtering set V, minus a penalty on its size: F_V(w_t) - F_V(w_t + g_k) - rho ||g_k||^2. An update with a
-    score that is not finite is never used. V is that of [filter], also without a filter, and all of it is used in every
-    round; the paper draws a few samples."""
+    """The mean of the n - f updates that lower the loss on the filtering set V most.
+
+    The score of an update g_k is F_V(w_t) - F_V(w_t + g_k) - rho ||g_k||^2: how much it lowers the loss, minus a
+    penalty on its size. An update with a score that is not finite is never used. V is that of [filter], also without a
+    filter, and all of it is used in every round; the paper draws a few samples.
+    """
 
     rho: NonNegative = 0.0005
     """The weight of the penalty. 0 judges by the loss alone; large values choose the smallest updates."""
