@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import filfl
 from filfl.algorithms.fedprox import FedProx
+from filfl.attacks import ATTACKS
 from filfl.config.config import Config, override
 from filfl.config.experiment import Experiment, parse_arm, parse_changes, shipped_names
 from filfl.config.plugins import KINDS
@@ -21,7 +22,7 @@ from filfl.models.mlp import MLP
 from filfl.selection import OwnSelection
 from filfl.selection.power_of_choice import PowerOfChoice
 
-NEEDED = {"redraw": {"n": 5}, "sign-flip": {"share": 0.3}, "scaled": {"share": 0.3}}
+NEEDED = {"redraw": {"n": 5}, **{name: {"share": 0.3} for name in ATTACKS if name != "none"}}
 
 
 def config(changes: dict[str, Any]) -> Config:
@@ -100,7 +101,7 @@ def test_a_config_is_read_back_from_its_table(changes: dict[str, Any]) -> None:
             'needs a filtering set on the server, but that of filter.data = "variable" is on clients',
         ),
         ({"filter.verify": 3}, 'set filter.verify to 0, or filter.reward to "ensemble"'),
-        ({"attack.share": 0.3}, "attack.share is an option of sign-flip and scaled, not of none; remove it"),
+        ({"attack.share": 0.3}, ", backdoor and adaptive, not of none; remove it"),
         ({"attack.name": "sign-flip"}, "attack.share is missing; it must be a number between 0 and 1"),
         ({"attack.name": "signflip"}, 'did you mean "sign-flip"?'),
         ({"attack.name": "scaled", "attack.share": 1.5}, "attack.share must be a number between 0 and 1 (got 1.5)"),
@@ -110,7 +111,7 @@ def test_a_config_is_read_back_from_its_table(changes: dict[str, Any]) -> None:
         ),
         (
             {"attack.name": "sign-flip", "attack.share": 0.5, "attack.factor": 2.0},
-            "attack.factor is an option of scaled, not of sign-flip; remove it",
+            "attack.factor is an option of scaled, ipm and backdoor, not of sign-flip; remove it",
         ),
         ({"filter.optimum": 1}, "filter.optimum must be true or false (got 1)"),
         (

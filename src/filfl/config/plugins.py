@@ -108,7 +108,8 @@ def read_plugin(
     foreign: list[str] = []
     for key in [key for key in own if key not in options_of(cls)]:
         if owners := [other for other in KINDS[section].registry if key in option_names(section, other)]:
-            foreign.append(f"{section}.{key} is an option of {' and '.join(owners)}, not of {name}; remove it")
+            listed = " and ".join([", ".join(owners[:-1]), owners[-1]] if len(owners) > 1 else owners)
+            foreign.append(f"{section}.{key} is an option of {listed}, not of {name}; remove it")
             del own[key]
     problems: list[str] = []
     with collecting(problems):
