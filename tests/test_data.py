@@ -16,7 +16,7 @@ from filfl.data.digits import Digits, Mnist5k
 from filfl.data.partition import dirichlet, iid, shards
 from filfl.data.sources import cache_folder
 from filfl.data.split import floored
-from filfl.errors import DataError
+from filfl.errors import ConfigError, DataError
 
 sizes = st.integers(1, 30)
 
@@ -123,6 +123,19 @@ def test_filter_size_keeps_m_of_the_servers_samples() -> None:
     assert [label[row.tobytes()] for row in smaller.filter_x] == smaller.filter_y.tolist(), "each with its own label"
     assert smaller.filter_y.tolist() != data.filter_y[:17].tolist(), "drawn, not the first"
     assert data.with_filter_size(None, seed=0) is data
+
+
+def test_a_filtering_set_can_lack_classes() -> None:
+    data = Digits().load(0)
+    first = data.with_filter_size(None, seed=0, classes=4)
+    assert set(first.filter_y.tolist()) == {0, 1, 2, 3} and len(first.filter_y) == int((data.filter_y < 4).sum())
+    fewer = data.with_filter_size(10, seed=0, classes=4)
+    assert len(fewer.filter_y) == 10 and fewer.filter_y.max() < 4
+    for classes in (0, 11):
+        with pytest.raises(ConfigError, match=r"filter.classes must be"):
+            filfl.simulate({"filter.classes": classes}, progress=False)
+    config = {"rounds": 1, "filter.classes": 2}
+    assert filfl.simulate(config, progress=False).summary["filtering_set"].startswith(f"{(data.filter_y < 2).sum()} ")
 
 
 def test_sizes_of_the_datasets_without_download() -> None:

@@ -262,7 +262,7 @@ def test_clients_are_replaced_until_none_is_left() -> None:
     world = World(wrap=gone(*range(8)), filter=KeepAll())
     (record,), state = world.run(1)
     assert record.selected == [] and not state.w.vector.any()
-    assert record.notes[-1] == "every update was refused; the model is unchanged"
+    assert record.notes[-1] == "no client replied; the model is unchanged"
 
 
 def test_a_client_drawn_twice_that_fails_is_replaced_twice() -> None:

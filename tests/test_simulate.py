@@ -276,6 +276,7 @@ TESTED_ELSEWHERE = {
     *("guard.norm", "guard.examples", "guard.answers", "guard.stop_after"),  # in test_guard.py and test_hostile.py
     *("attack.std", "attack.z"),  # in test_collusion.py
     *("attack.optimal", "attack.target", "attack.patch", "attack.poisoned_share"),  # in test_poison.py
+    "filter.classes",  # in test_data.py
     "filter.restarts",  # in the laws of the local search
     *("filter.evidence", "filter.outlier", "filter.memory", "filter.floor"),  # in the laws of pruning
 }

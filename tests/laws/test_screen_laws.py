@@ -62,9 +62,9 @@ def test_healthy_clients_stay_also_those_that_hardly_learn(seed: int, n: int) ->
 
 
 @given(SEEDS, st.integers(1, 12), st.integers(0, 12))
-def test_at_least_k_clients_stay(seed: int, n: int, num_bad: int) -> None:
+def test_at_least_k_clients_or_half_of_them_stay(seed: int, n: int, num_bad: int) -> None:
     reward = world(seed, n, dict.fromkeys(range(min(n, num_bad)), bad))
-    assert len(hurting(reward)) <= max(0, n - K)
+    assert len(hurting(reward)) <= n - min(K, (n + 1) // 2)
 
 
 def test_a_plain_set_function_is_not_screened() -> None:
@@ -87,9 +87,8 @@ def test_the_loss_by_hand() -> None:
     # a mean of 0.450 and a standard error of 0.098. So it is 4.6 standard errors worse than no update.
     assert hurting(reward) == [2]
     reward.K = 3
-    assert hurting(reward) == [2], "at least three of four stay"
-    reward.K = 4
-    assert hurting(reward) == []
+    assert hurting(reward) == [2], "at least two of four stay"
+    assert hurting(reward, least=4) == []
 
 
 def test_clients_are_compared_with_the_global_model() -> None:

@@ -14,11 +14,6 @@ from filfl.filtering.base import Client, FilterFunction, Filtering, Reward, expe
 from filfl.filtering.by_models import checked_sets
 
 
-def fewest(K: int, n: int) -> int:
-    """The number of clients that are kept in any case: K of them, but of few clients only half."""
-    return min(K, (n + 1) // 2)
-
-
 @dataclass(frozen=True)
 class AtLeast:
     """A filter whose set is extended to at least so many clients. A set that is large enough is left as it is."""

@@ -12,9 +12,8 @@ import numpy as np
 from filfl.config.schema import Count, Fraction, NonNegative
 from filfl.core.evidence import FilterMemory
 from filfl.errors import PluginError
-from filfl.filtering.at_least import fewest
 from filfl.filtering.base import Client, Filter, Filtering, Reward, Step
-from filfl.filtering.rewards import Floats, OnSamples, equal_weights, standardised
+from filfl.filtering.rewards import Floats, OnSamples, equal_weights, fewest, standardised
 
 if TYPE_CHECKING:
     from filfl.config.config import Config

@@ -119,6 +119,11 @@ def mean_and_stderr(differences: Floats) -> tuple[Floats, Floats]:
     return mean, differences.std(axis=-1, ddof=1) / math.sqrt(m) if m > 1 else np.full_like(mean, math.nan)
 
 
+def fewest(K: int, n: int) -> int:
+    """The number of clients that are kept in any case: K of them, but of few clients only half."""
+    return min(K, (n + 1) // 2)
+
+
 def standardised(differences: Floats) -> Floats:
     """The mean over the samples divided by its standard error; 0 where nothing differs, or with a single sample."""
     mean, stderr = mean_and_stderr(differences)

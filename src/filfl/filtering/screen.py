@@ -12,9 +12,8 @@ from typing import cast
 
 import numpy as np
 
-from filfl.filtering.at_least import fewest
 from filfl.filtering.base import Client, FilterFunction, Filtering, Reward, Step
-from filfl.filtering.rewards import SIGNIFICANT, OnSamples, standardised
+from filfl.filtering.rewards import SIGNIFICANT, OnSamples, fewest, standardised
 
 
 @dataclass(frozen=True)
