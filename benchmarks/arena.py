@@ -143,7 +143,7 @@ def table(cells: Cells) -> list[list[str]]:
         rows.append(
             [
                 marked(defence),
-                f"{percent(accuracy)} ± {percent(half)}",
+                percent(accuracy) if np.isnan(half) else f"{percent(accuracy)} ± {percent(half)}",
                 worst,
                 percent(mean(row[CLEAN]["accuracy"])),
                 f"{cost:+.1f}",

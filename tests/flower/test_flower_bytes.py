@@ -4,18 +4,23 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import hypothesis.strategies as st
+import numpy as np
 import pytest
 import torch
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import Array, ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.serde import recorddict_to_proto
 from flwr.serverapp import strategy as flower
+from hypothesis import given
+from hypothesis.extra.numpy import array_shapes, arrays
 from sites import CLASSES, FEATURES, blobs, federation, initial, plain_app
 from torch import nn
 
 from federation import MemoryGrid
 from filfl.flower import FilFL, FilteringSet, add_queries, keep_weights
 from filfl.flower.logit_messages import NO_V
+from filfl.flower.records import decoded
 from filfl.runs import read_run
 
 pytestmark = pytest.mark.usefixtures("single_thread")
@@ -139,3 +144,31 @@ def test_bytes_of_refused_replies_are_recorded(tmp_path: Path) -> None:
 def assert_equal(grid: CountingGrid, records: list[Any]) -> None:
     assert sum(record["uplink_bytes"] for record in records) == pytest.approx(grid.uplink, rel=0.05)
     assert sum(record["downlink_bytes"] for record in records) == pytest.approx(grid.downlink, rel=0.05)
+
+
+@given(
+    arrays(
+        st.sampled_from([np.float32, np.float64, np.int64, np.uint8, np.bool_]),
+        array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4),
+        elements=st.integers(0, 1),
+    ),
+    st.booleans(),
+)
+def test_an_array_is_decoded_as_flower_does_it(values: Any, by_column: bool) -> None:
+    array = Array(np.asfortranarray(values) if by_column else values)
+    expected = array.numpy()
+    found = decoded(array).numpy()
+    assert found.dtype == expected.dtype and found.shape == expected.shape and np.array_equal(found, expected)
+
+
+@pytest.mark.parametrize("cut", [0, 5, 60, -1])
+def test_an_array_that_is_cut_off_is_not_decoded(cut: int) -> None:
+    whole = Array(np.arange(8.0))
+    part = Array(dtype=whole.dtype, shape=whole.shape, stype=whole.stype, data=whole.data[:cut])
+    with pytest.raises(ValueError, match=r"EOF|magic|buffer|parse"):
+        decoded(part)
+
+
+def test_decoding_copies_nothing() -> None:
+    array = Array(np.arange(1000.0))
+    assert decoded(array).data_ptr() == np.frombuffer(array.data, np.uint8).ctypes.data + len(array.data) - 8000

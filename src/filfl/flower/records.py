@@ -4,14 +4,18 @@ Arrays are sent as npy, never as pickle.
 """
 
 import copy
+import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from io import BytesIO
 from typing import Any
 
 import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
-from numpy.typing import NDArray
+from flwr.common.constant import SType
+from numpy.lib.format import read_array_header_1_0, read_magic
 from torch import Tensor
 
 from filfl.errors import ConfigError
@@ -90,26 +94,42 @@ def one(records: Mapping[str, Any], kind: str) -> Any:
     return next(iter(records.values()))
 
 
-class DecodedOnAccess(Mapping[str, NDArray[Any]]):
-    """Arrays of a message by name, each decoded when it is read: all replies decoded at once would double the memory of
-    a round. Floating-point numbers in another type than the model's are converted: Flower averages them as well."""
+class DecodedOnAccess(Mapping[str, Tensor]):
+    """Arrays of a message by name, each a view of the bytes of the message, so that nothing is copied before it is
+    checked. Floating-point numbers in another type than the model's are converted: Flower averages them as well."""
 
     def __init__(self, arrays: ArrayRecord, layout: Layout) -> None:
         self.arrays = arrays
-        self._float = np.dtype(str(layout.dtype).removeprefix("torch."))
+        self._float = layout.dtype
         self._floats = {entry.name for entry in layout.entries if not entry.integer}
 
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        array = self.arrays[name].numpy()
-        is_float = name in self._floats and array.dtype.kind == "f"
-        with np.errstate(over="ignore"):  # what becomes infinite is refused
-            return array.astype(self._float, copy=False) if is_float else array
+    def __getitem__(self, name: str) -> Tensor:
+        tensor = decoded(self.arrays[name])
+        return tensor.to(self._float) if name in self._floats and tensor.is_floating_point() else tensor
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.arrays
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.arrays)
 
     def __len__(self) -> int:
         return len(self.arrays)
+
+
+def decoded(array: Array) -> Tensor:
+    """The numbers of an array in a message, without a copy where they are stored as numpy stores them by default."""
+    file = BytesIO(array.data)
+    with warnings.catch_warnings():
+        # The bytes of a message are read-only, and nothing here writes to them.
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        if array.stype != SType.NUMPY or read_magic(file) != (1, 0):
+            return torch.from_numpy(array.numpy())
+        shape, by_column, dtype = read_array_header_1_0(file)
+        if by_column or dtype.hasobject or not dtype.isnative:
+            return torch.from_numpy(array.numpy())
+        count = math.prod(shape)
+        return torch.from_numpy(np.frombuffer(array.data, dtype, count, file.tell()).reshape(shape))
 
 
 def arrays_of(reply: Message, name: str) -> tuple[str, ArrayRecord]:
