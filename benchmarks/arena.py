@@ -18,6 +18,7 @@ import numpy as np
 from scipy import stats
 
 from filfl.config.experiment import Experiment
+from filfl.report.formatting import count
 from filfl.report.measures import measure_named
 from filfl.report.plots import heat_map
 from filfl.report.series import rounded
@@ -44,15 +45,17 @@ PANELS = {
     "50 %": "50 % of the clients attack",
 }
 HEADINGS = ("defence", "worst case", "under", "no attack", "cost", "backdoor success", "AUC", "server ms", "MB")
-MEASURES = {"accuracy": "accuracy", "success": "metrics.attack_success", "auc": "auc", "uplink": "uplink"}
+MEASURES = {"success": "metrics.attack_success", "auc": "auc", "uplink": "uplink"}
 
 Cells = Mapping[str, Mapping[str, Mapping[str, Any]]]
 """The numbers of one panel: defence, then attack, then measure -> the values of the seeds."""
 
 
 def measured(run: Run) -> dict[str, float | None]:
-    """The numbers of one run. Seconds are those of the server: filtering and aggregation, per round."""
-    found = {name: measure_named(key).of(run.records) for name, key in MEASURES.items()}
+    """The numbers of one run: the accuracy of the last round, and the seconds per round of the server, for filtering and
+    aggregation."""
+    found = {"accuracy": run.records[-1]["test_accuracy"]}
+    found |= {name: measure_named(key).of(run.records) for name, key in MEASURES.items()}
     server = [sum(phases.get(phase, 0.0) for phase in ("filter", "aggregate")) for phases in run.times.values()]
     uplink = found["uplink"]
     found["uplink"] = uplink / len(run.records) if uplink is not None else None
@@ -179,7 +182,7 @@ def render(stored: Mapping[str, Any], pictures: Path | None = None) -> str:
             for defence, row in cells.items()
             for attack, cell in row.items()
         }
-        title = f"{titles[name]}: accuracy in %, {len(study['seeds'])} seeds. (V): uses the filtering set"
+        title = f"{titles[name]}: accuracy in %, {count(len(study['seeds']), 'seed')}. (V): uses the filtering set"
         assert pictures is not None
         heat_map(values, title).savefig(pictures / f"{name}.png", dpi=130)
     page = markdown_page(
