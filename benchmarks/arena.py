@@ -52,7 +52,7 @@ Cells = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
 
 def measured(run: Run) -> dict[str, float | None]:
-    """The numbers of one run: the accuracy of the last round, and the seconds per round of the server, for filtering and
+    """The numbers of one run: the accuracy of the last round, and the server's seconds per round, for filtering and
     aggregation."""
     found = {"accuracy": run.records[-1]["test_accuracy"]}
     found |= {name: measure_named(key).of(run.records) for name, key in MEASURES.items()}
