@@ -244,3 +244,9 @@ def test_the_grid_proxy_lists_only_the_given_nodes() -> None:
     grid = federation()
     assert isinstance(grid, MemoryGrid) and list(OnlyNodes([1017], grid).get_node_ids()) == [1017]
     assert list(OnlyNodes([1017], grid).get_nodes()) == list(grid.get_nodes())
+
+
+@pytest.mark.parametrize("key", ["aggregation.name", "availability.name", "attack.share"])
+def test_options_that_the_strategy_and_the_nodes_decide_are_refused(key: str) -> None:
+    with pytest.raises(ConfigError, match=f"{key} has no effect on Flower"):
+        FilFL(flower.FedAvg(), filter="none", options={key: "median"})

@@ -84,6 +84,9 @@ class FilFL(Strategy):
         self.strategy = strategy
         wrapped = WrappedStrategy(strategy)
         share = k if isinstance(k, float) else None
+        for key in options or {}:
+            if key.split(".")[0] in ("aggregation", "availability", "attack"):
+                raise ConfigError(f"{key} has no effect on Flower, where the strategy and the nodes decide; remove it")
         if config is None:
             keys = {"filter.period": h, "filter.when": "figure-2", "seed": seed}
             keys |= {"data.name": "arrays", "model.name": "own", "selection.k": 1 if share else k}
