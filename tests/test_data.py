@@ -134,6 +134,8 @@ def test_a_filtering_set_can_lack_classes() -> None:
     for classes in (0, 11):
         with pytest.raises(ConfigError, match=r"filter.classes must be"):
             filfl.simulate({"filter.classes": classes}, progress=False)
+    with pytest.raises(ConfigError, match=r"filter.size must be between 1 and the \d+ samples"):
+        filfl.simulate({"filter.classes": 2, "filter.size": len(data.filter_y)}, progress=False)
     config = {"rounds": 1, "filter.classes": 2}
     assert filfl.simulate(config, progress=False).summary["filtering_set"].startswith(f"{(data.filter_y < 2).sum()} ")
 

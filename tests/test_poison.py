@@ -163,37 +163,39 @@ def test_the_optimal_one_is_never_less_harmful_than_the_others(updates: list[lis
 def test_an_adaptive_update_looks_like_an_ordinary_one_and_goes_as_far_as_it_can(updates: list[list[int]]) -> None:
     wanted = torch.ones(len(updates[0]), dtype=torch.float64)
 
-    def loss(update: Tensor) -> tuple[float, Tensor]:
-        return float((update - wanted).square().sum()), 2 * (update - wanted)
+    def loss(update: Tensor) -> float:
+        return float((update - wanted).square().sum())
 
-    these = known(updates, loss_on_V=loss)
+    these = known(updates, loss_on_V=loss, gradient_on_V=lambda update: 2 * (update - wanted))
     sent = Adaptive(share=1).sent_together(these)
-    allowed = float(torch.tensor([loss(update)[0] for update in these.updates]).median())
-    if loss(these.mean)[0] > allowed:
+    allowed = float(torch.tensor([loss(update) for update in these.updates]).median())
+    if loss(these.mean) > allowed:
         assert torch.equal(sent, these.mean)
     else:
-        assert loss(sent)[0] <= allowed + 1e-9
+        assert loss(sent) <= allowed + 1e-9
         moved = these.mean - sent
         assert float(moved @ these.mean) >= -1e-9, "against what they trained"
         if torch.linalg.vector_norm(moved) > 1e-6:
-            assert loss(sent - 1e-3 * moved)[0] > allowed - 1e-9, "farther is not ordinary any more"
+            assert loss(sent - 1e-3 * moved) > allowed - 1e-9, "farther is not ordinary any more"
 
 
 def test_an_adaptive_update_by_hand() -> None:
     # Two attackers at (2, 1) and (2, -1); V wants (1, 0): losses 2 and 2, allowed 2. The mean (2, 0) has the loss 1 and
     # the gradient (2, 0), along the mean itself: nothing is left across it, so that the mean is sent.
-    def loss(update: Tensor) -> tuple[float, Tensor]:
-        wanted = torch.tensor([1.0, 0.0], dtype=torch.float64)
-        return float((update - wanted).square().sum()), 2 * (update - wanted)
-
-    same = Adaptive(share=1).sent_together(known([[2.0, 1.0], [2.0, -1.0]], loss_on_V=loss))
+    wanted = torch.tensor([1.0, 0.0], dtype=torch.float64)
+    V = {
+        "loss_on_V": lambda update: float((update - wanted).square().sum()),
+        "gradient_on_V": lambda update: 2 * (update - wanted),
+    }
+    same = Adaptive(share=1).sent_together(known([[2.0, 1.0], [2.0, -1.0]], **V))
     np.testing.assert_allclose(same, [2.0, 0.0], atol=1e-6)
 
     # V looks at the second weight only, so that the first one can be moved without end.
-    def second(update: Tensor) -> tuple[float, Tensor]:
-        return float(update[1] ** 2), torch.stack([torch.zeros_like(update[1]), 2 * update[1]])
-
-    sent = Adaptive(share=1).sent_together(known([[2.0, 1.0], [2.0, 1.0]], loss_on_V=second))
+    V = {
+        "loss_on_V": lambda update: float(update[1] ** 2),
+        "gradient_on_V": lambda update: torch.stack([torch.zeros_like(update[1]), 2 * update[1]]),
+    }
+    sent = Adaptive(share=1).sent_together(known([[2.0, 1.0], [2.0, 1.0]], **V))
     assert float(sent[0]) < -1e5 and float(sent[1]) == 1.0
 
 

@@ -28,21 +28,20 @@ class Adaptive(Collusion):
         return [] if len(data.filter_y) else [needs]
 
     def sent_together(self, known: Colluders) -> Tensor:
-        if known.loss_on_V is None:
+        if known.loss_on_V is None or known.gradient_on_V is None:
             return known.updates
         loss_on_V, mean = known.loss_on_V, known.mean
-        losses = torch.tensor([loss_on_V(update)[0] for update in known.updates])
-        allowed = float(losses.median())
-        start, gradient = loss_on_V(mean)
+        allowed = float(torch.tensor([loss_on_V(update) for update in known.updates], dtype=torch.float64).median())
+        if not loss_on_V(mean) <= allowed:
+            return mean
+        gradient = known.gradient_on_V(mean)
         squared = float(gradient @ gradient)
         direction = mean - gradient * (float(mean @ gradient) / squared) if squared > 0 else mean
 
         def passes(factor: float) -> bool:
-            return loss_on_V(mean - factor * direction)[0] <= allowed
+            return loss_on_V(mean - factor * direction) <= allowed
 
         low, high = 0.0, 1.0
-        if not start <= allowed:
-            return mean
         while passes(high) and high < 2.0**STEPS:
             low, high = high, 2 * high
         for _ in range(STEPS):

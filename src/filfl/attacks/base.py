@@ -15,8 +15,6 @@ from filfl.data.samples import Array
 from filfl.data.split import floored
 from filfl.rng import SETUP, stream
 
-LossOnV = Callable[[Tensor], tuple[float, Tensor]]
-"""update -> the loss of w_t + update on the filtering set, and its gradient."""
 Rule = Callable[[Tensor], Tensor]
 """[n, d] -> [d]: the update that the server's aggregation makes of n updates."""
 
@@ -79,8 +77,10 @@ class Colluders:
     rng: np.random.Generator
     rule: Rule | None = None
     """How the server combines updates, where they know it."""
-    loss_on_V: LossOnV | None = None
-    """The server's filtering set, where they know it."""
+    loss_on_V: Callable[[Tensor], float] | None = None
+    """update -> the loss of w_t + update on the server's filtering set, where they know it."""
+    gradient_on_V: Callable[[Tensor], Tensor] | None = None
+    """The gradient of this loss."""
 
     @property
     def mean(self) -> Tensor:

@@ -59,10 +59,10 @@ def print_table(table: Table) -> None:
 def show_comparison(comparison: "Comparison") -> None:
     """The table, and where the files are."""
     print_table(comparison.table.rich())
-    picture, *more = comparison.pictures
     say(f"table           {comparison.path}")
-    say(f"picture         {picture}")
-    if more:
+    if comparison.pictures:
+        say(f"picture         {comparison.pictures[0]}")
+    if more := comparison.pictures[1:]:
         say(f"single curves   {', '.join(path.name for path in more)}")
 
 

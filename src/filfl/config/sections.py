@@ -211,7 +211,8 @@ class FilterOptions(Section):
         return problems
 
     def _problems_with_filtering_set(self, config: "Config", data: "FederatedData") -> list[str]:
-        m, problems = len(data.filter_y), []
+        kept = data.with_filter_size(None, 0, self.classes) if data.classes else data
+        m, problems = len(kept.filter_y), []
         if m == 0:
             without = ["filter.name to none"] if self.method else []
             without += ["aggregation.name to mean"] if config.aggregation.uses_V else []

@@ -5,7 +5,7 @@ from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from typing import Literal
 
-from torch import Tensor, nn
+from torch import nn
 
 from filfl.config.config import Config
 from filfl.core.clients import TrainingClients
@@ -19,7 +19,7 @@ from filfl.simulation.executors.vectorized import VectorizedClients, why_not_bat
 from filfl.simulation.wrappers.attack import AttackingClients, Knowledge
 from filfl.simulation.wrappers.spill import SpillingClients
 from filfl.system import keep_freed_memory
-from filfl.weights import FlatModel, Weights
+from filfl.weights import FlatModel
 
 Mode = Literal["auto", "serial", "vectorized", "processes"]
 
@@ -66,15 +66,15 @@ def open_clients(
             say(f'execution.mode = "{mode}" is not available ({reason}); falling back to serial')
         clients = clients or SerialClients(data, net, loss, training)
         if len(bad := config.attack.bad(data.num_clients, config.seed)):
-            knowledge = Knowledge(config.aggregation, partial(_loss_and_gradient, net, V, loss) if V else None)
+            knowledge = Knowledge(config.aggregation)
+            if V:
+                loss_on_V = partial(mean_loss, net, samples=V, loss=loss)
+                gradient_on_V = partial(full_gradient, net, samples=V, loss=loss)
+                knowledge = Knowledge(config.aggregation, loss_on_V, gradient_on_V)
             clients = AttackingClients(clients, net.layout, config.attack, bad, config.seed, knowledge)
         if options.memory is not None:
             clients = SpillingClients(clients, net.layout, options.memory * 1e9)
         yield clients
-
-
-def _loss_and_gradient(net: FlatModel, V: Samples, loss: Loss, weights: Weights) -> tuple[float, Tensor]:
-    return mean_loss(net, weights, V, loss), full_gradient(net, weights, V, loss)
 
 
 def choose(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -16,13 +17,16 @@ from filfl.rng import stream
 from filfl.simulation.wrappers.forwarding import Forwarding
 from filfl.weights import Layout, Weights
 
+Known = TypeVar("Known")
+
 
 @dataclass(frozen=True)
 class Knowledge:
     """What attackers know of the server."""
 
     aggregation: Aggregation
-    loss_on_V: Callable[[Weights], tuple[float, Tensor]] | None = None
+    loss_on_V: Callable[[Weights], float] | None = None
+    gradient_on_V: Callable[[Weights], Tensor] | None = None
     """weights -> the loss on the filtering set, and its gradient; None if there is no such set."""
 
 
@@ -68,17 +72,17 @@ class AttackingClients(Forwarding):
         here = slice(self._layout.num_trained)
         w_t = weights.vector[here]
         updates = torch.stack([_vector(reply)[here] for reply in attackers.values()]) - w_t
-        rng, loss_on_V = stream(self._seed, t, "collusion"), self._knowledge.loss_on_V
+        rng, knowledge = stream(self._seed, t, "collusion"), self._knowledge
 
         def rule(stack: Tensor) -> Tensor:
             given = [Admitted(_moved(weights, update), 1, 0.0) for update in stack]
-            return self._knowledge.aggregation(t, {}, weights, given)[1].vector[here] - w_t
+            return knowledge.aggregation(t, {}, weights, given)[1].vector[here] - w_t
 
-        def loss(update: Tensor) -> tuple[float, Tensor]:
-            assert loss_on_V is not None
-            return loss_on_V(_moved(weights, update))
+        def after(of: Callable[[Weights], Known]) -> Callable[[Tensor], Known]:
+            return lambda update: of(_moved(weights, update))
 
-        known = Colluders(updates, n, rng, rule, loss if loss_on_V else None)
+        loss, gradient = knowledge.loss_on_V, knowledge.gradient_on_V
+        known = Colluders(updates, n, rng, rule, loss and after(loss), gradient and after(gradient))
         sent = attack.sent_together(known).expand_as(updates)
         return {k: self._with(reply, w_t + update) for (k, reply), update in zip(attackers.items(), sent, strict=True)}
 
