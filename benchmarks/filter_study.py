@@ -37,7 +37,8 @@ from filfl.evaluation import Samples, cross_entropy, mean_loss, outputs
 from filfl.filtering import FilterFunction, Filtering, dgf, keep_all, local_search, opt, rgf
 from filfl.filtering.base import Client, Reward
 from filfl.filtering.by_models import best_verified
-from filfl.filtering.rewards import AverageReward, EnsembleReward
+from filfl.filtering.ensemble import EnsembleReward
+from filfl.filtering.rewards import AverageReward
 from filfl.rng import stream
 from filfl.runs.files import write_atomic
 from filfl.simulation.build import network

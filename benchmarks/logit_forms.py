@@ -17,8 +17,8 @@ from torch import Tensor
 from filfl.config.experiment import Experiment
 from filfl.evaluation import Samples, cross_entropy, outputs
 from filfl.filtering import FILTERS
+from filfl.filtering.ensemble import EnsembleReward
 from filfl.filtering.filtering_set import FilteringSet
-from filfl.filtering.rewards import EnsembleReward
 from filfl.logits.encoding import Encoding
 from filfl.report.formatting import markdown_rows
 from filfl.rng import stream

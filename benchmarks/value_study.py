@@ -27,7 +27,7 @@ from filfl.core.evidence import Evidence, auc
 from filfl.data import FederatedData
 from filfl.errors import FilflError
 from filfl.evaluation import cross_entropy, mean_loss, outputs
-from filfl.filtering.rewards import EnsembleReward
+from filfl.filtering.ensemble import EnsembleReward
 from filfl.models.cnn import LeafCNN, SmallCNN
 from filfl.runs.files import write_atomic
 from filfl.system import one_thread

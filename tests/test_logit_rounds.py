@@ -22,9 +22,9 @@ from filfl.core.server import Record, Server, State
 from filfl.evaluation import Samples, cross_entropy
 from filfl.filtering import Filter, Filtering, KeepAll, LocalSearch
 from filfl.filtering.by_logits import AGAIN, ByLogits
+from filfl.filtering.ensemble import EnsembleReward
 from filfl.filtering.filtering_set import FilteringSet
 from filfl.filtering.own import OwnFilter
-from filfl.filtering.rewards import EnsembleReward
 from filfl.filtering.schedule import Periodic
 from filfl.logits.check import ARITHMETIC
 from filfl.logits.doubts import Doubts

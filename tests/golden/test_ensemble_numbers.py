@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from filfl.evaluation import cross_entropy, mean_squared_error
-from filfl.filtering.rewards import EnsembleReward
+from filfl.filtering.ensemble import EnsembleReward
 
 # Two samples, two classes; the first sample is of class 0, the second of class 1. Outputs are written as the odds of
 # class 0: the logits are (log odds, 0).

@@ -14,9 +14,9 @@ from filfl.errors import ConfigError, PluginError
 from filfl.evaluation import cross_entropy
 from filfl.filtering import Prune, dgf, prune
 from filfl.filtering.assessment import honest_gain
+from filfl.filtering.ensemble import EnsembleReward
 from filfl.filtering.keep_all import KeepAll
 from filfl.filtering.own import OwnFilter
-from filfl.filtering.rewards import EnsembleReward
 
 SEEDS = st.integers(0, 2**32 - 1)
 

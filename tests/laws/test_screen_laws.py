@@ -11,7 +11,7 @@ from torch import Tensor
 from filfl.evaluation import cross_entropy
 from filfl.filtering import dgf
 from filfl.filtering.base import Filtering
-from filfl.filtering.rewards import EnsembleReward
+from filfl.filtering.ensemble import EnsembleReward
 from filfl.filtering.screen import Screened, hurting
 
 SEEDS = st.integers(0, 2**32 - 1)

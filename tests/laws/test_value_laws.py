@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from filfl.evaluation import cross_entropy, mean_squared_error, sample_losses
-from filfl.filtering.rewards import EnsembleReward
+from filfl.filtering.ensemble import EnsembleReward
+from filfl.filtering.rewards import OnSamples
 from filfl.values import METHODS, banzhaf, leave_one_out, one_of_k, over_global, shapley
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -147,6 +148,34 @@ def test_capped_losses_are_bounded(seed: int, spread: float) -> None:
     assert capped.K == reward.K
     numbers = EnsembleReward({0: torch.ones(3, 1)}, torch.zeros(3, 1), mean_squared_error)
     assert numbers.capped() is numbers, "a squared error has no loss of guessing"
+
+
+@given(SEEDS, st.integers(1, 9), st.floats(-0.9, 1.0), st.booleans())
+def test_losses_near_an_average_are_those_of_the_same_weights(seed: int, n: int, share: float, own: bool) -> None:
+    reward, rng = ensemble(seed, n), np.random.default_rng(seed)
+    center = rng.dirichlet(np.ones(n + own))
+    which = rng.integers(n, size=rng.integers(0, 2 * n))
+    weights = np.array([(1 - share) * center + share * np.eye(n + own)[k] for k in which]).reshape(-1, n + own)
+    found = reward.losses_near(center, which, share)
+    np.testing.assert_allclose(found, reward.losses_at(weights), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(found, OnSamples.losses_near(reward, center, which, share), rtol=1e-4, atol=1e-4)
+
+
+@given(SEEDS, st.integers(1, 6), st.booleans())
+def test_losses_at_are_those_of_the_averaged_outputs(seed: int, n: int, left_out: bool) -> None:
+    """Also with targets that cross-entropy leaves out of the mean, whose loss is 0."""
+    reward, rng = ensemble(seed, n), np.random.default_rng(seed)
+    targets = reward._targets.clone()
+    if left_out:
+        targets[::3] = -100
+    reward = EnsembleReward(reward._outputs, targets, cross_entropy, own=reward._own)
+    weights = rng.dirichlet(np.ones(n + 1), size=4)
+    z = torch.stack([*reward._outputs.values(), reward._own()]).double()
+    for row, losses in zip(torch.from_numpy(weights), reward.losses_at(weights), strict=True):
+        averaged = torch.einsum("k,kmc->mc", row, z)
+        expected = torch.nn.functional.cross_entropy(averaged, targets, reduction="none")
+        np.testing.assert_allclose(losses, expected, rtol=1e-4, atol=1e-5)
+    assert reward.on_present_classes().num_samples == len(targets)
 
 
 @given(SEEDS, st.integers(2, 8))

@@ -23,8 +23,9 @@ from filfl.evaluation import Samples
 from filfl.filtering.assessment import Assess
 from filfl.filtering.base import FilterFunction, Filtering
 from filfl.filtering.by_models import empty_note, memory_after, prepared, rewards_of, run_filter, trace_of
+from filfl.filtering.ensemble import EnsembleReward
 from filfl.filtering.filtering_set import FilteringSet
-from filfl.filtering.rewards import SIGNIFICANT, EnsembleReward, equal_weights, standardised
+from filfl.filtering.rewards import SIGNIFICANT, equal_weights, standardised
 from filfl.logits.check import logit_mismatch, loss_mismatch
 from filfl.logits.doubts import Doubts
 from filfl.logits.encoding import EncodedLogits, Encoding

@@ -16,11 +16,12 @@ from filfl.core.server import Assessment, Outcome, Past, Rewards, State
 from filfl.errors import PluginError
 from filfl.filtering.assessment import Assess
 from filfl.filtering.base import FilterFunction, Filtering, expect
+from filfl.filtering.ensemble import EnsembleReward
 from filfl.filtering.exhaustive import opt
 from filfl.filtering.filtering_set import FilteringSet
 from filfl.filtering.judges import Judge
 from filfl.filtering.keep_all import KeepAll
-from filfl.filtering.rewards import CountedReward, EnsembleReward, OnSamples
+from filfl.filtering.rewards import CountedReward, OnSamples
 from filfl.rng import stream
 from filfl.weights import Weights
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from filfl.config.schema import Count, Fraction, NonNegative
 from filfl.core.evidence import FilterMemory
@@ -44,7 +45,7 @@ def prune(
     S = np.ones(n, dtype=bool)
     S[outliers(reward, outlier)[: max(0, n - least)]] = False
     while S.sum() > least:
-        z = np.where(S, past.combined(hurts(S, reward), memory), -np.inf)
+        z = np.where(S, past.combined(hurts(S, reward, among=S), memory), -np.inf)
         worst = z.argmax()
         if z[worst] <= evidence:
             break
@@ -60,20 +61,25 @@ def outliers(reward: OnSamples, most: float) -> list[int]:
     n = len(reward.clients)
     if not n:
         return []
-    losses = reward.losses_at((1 - 1 / reward.K) / n + np.eye(n) / reward.K)
+    losses = reward.losses_near(np.full(n, 1 / n), np.arange(n), 1 / reward.K)
     worst_first = np.argsort(-losses.mean(axis=1), kind="stable")
     z = standardised(losses - losses[worst_first[n // 2]])
     return [i for i in worst_first.tolist() if z[i] > most]
 
 
-def hurts(S: np.ndarray[tuple[int], np.dtype[np.bool_]], reward: OnSamples) -> Floats:
+def hurts(S: NDArray[np.bool_], reward: OnSamples, among: NDArray[np.bool_] | None = None) -> Floats:
     """How significantly each client raises the loss of the average of S: the loss with it minus the loss without it,
-    divided by the standard error of this difference over the samples of V."""
-    changed = S ^ np.eye(len(S), dtype=bool)  # S without k for a member k, S with k for any other
-    changed[~changed.any(axis=1)] = S  # a single member: there is nothing to compare with
-    losses = reward.losses_at(equal_weights(np.vstack([S, changed])))
-    change = losses[0] - losses[1:]
-    return standardised(np.where(S[:, None], change, -change))
+    divided by the standard error of this difference over the samples of V. 0 for clients that are not `among` those
+    asked for, and for a single member, which cannot be compared with anything."""
+    size, center = S.sum(), equal_weights(S[None])[0]
+    losses = reward.losses_at(center[None])[0]
+    z = np.zeros(len(S))
+    for inside, share in ((True, -1 / (size - 1) if size > 1 else None), (False, 1 / (size + 1))):
+        which = np.flatnonzero((inside == S) if among is None else (inside == S) & among)
+        if share is not None and len(which):
+            changed = reward.losses_near(center, which, share)
+            z[which] = standardised(losses - changed if inside else changed - losses)
+    return z
 
 
 @dataclass(frozen=True)

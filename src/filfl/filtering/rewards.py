@@ -22,16 +22,10 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from filfl.evaluation import Loss
     from filfl.weights import Weights
 
 C = 10.0
 """The constant that the authors used. A ratio of rewards is meaningful only when they are not negative."""
-MAX_NUMBERS = 1 << 22
-"""How many outputs of averaged clients are computed at a time: 16 MB, measured faster than more or less."""
-CAP = 1.5
-"""The loss at which `OnSamples.capped` cuts, in units of that of guessing. At 1, oversized and reversed updates are
-found less surely, since they spoil a model until it is worse than guessing; at 2, random labels are."""
 SIGNIFICANT = 2.0
 """How many standard errors of the loss on V make a difference significant."""
 
@@ -72,6 +66,17 @@ class OnSamples(ABC):
         One more column is the weight of the current global model.
         """
 
+    def losses_near(self, center: Floats, which: Ints, share: float) -> Floats:
+        """The loss of each sample of V for averages near one another: [len(which), m].
+
+        `center` has the weights of one average, as a row of `losses_at`. Row i is that of (1 - share) center, plus
+        `share` for client `clients[which[i]]`. The mean of s clients without one of them has share = -1 / (s - 1), that
+        with one more client 1 / (s + 1).
+        """
+        weights = np.tile((1 - share) * center, (len(which), 1))
+        weights[np.arange(len(which)), which] += share
+        return self.losses_at(weights)
+
     @abstractmethod
     def global_losses(self) -> Floats:
         """The loss of each sample of V for the current global model: [m]."""
@@ -89,7 +94,7 @@ class OnSamples(ABC):
         return self
 
     def capped(self) -> "OnSamples":
-        """The same reward, where no sample has a cross-entropy of more than `CAP` times that of guessing.
+        """The same reward, where no sample has a cross-entropy far above that of guessing.
 
         The loss of a confident mistake has no bound, so that a few of them would hide what all other samples say.
         """
@@ -279,121 +284,5 @@ class AverageRewardOnSamples(AverageReward, OnSamples):
     def on(self, rows: Ints) -> "AverageRewardOnSamples":
         part = self._samples.on(rows).reward(self._weights, self._w_t, self._empty is not None)
         assert isinstance(part, AverageRewardOnSamples)
-        part.K = self.K
-        return part
-
-
-class EnsembleReward(OnSamples):
-    """R_ens(S) = max(0, c - loss(1/|S| sum_{k in S} z_k)), where z_k are the outputs of client k's weights on all of V.
-
-    To first order in the distance between the clients' weights, the outputs of averaged weights are the averaged
-    outputs. After one inference over V per client, which is what `evaluations` counts, any set costs one sum and one
-    loss. `own` gives the outputs of the global model, where a filter asks for them. R({}) is 0, or, where `empty` gives
-    outputs for the empty set, their reward, which costs one more inference if a filter asks for it.
-    """
-
-    def __init__(
-        self,
-        outputs: "Mapping[int, Tensor]",
-        targets: "Tensor",
-        loss: "Loss",
-        own: "Callable[[], Tensor] | None" = None,
-        empty: "Callable[[], Tensor] | None" = None,
-    ) -> None:
-        self.evaluations = len(outputs)
-        # One client with non-finite outputs would spoil every sum that it was part of.
-        self._broken = frozenset(k for k, z in outputs.items() if not z.isfinite().all())
-        self._outputs = {k: z for k, z in outputs.items() if k not in self._broken}
-        self.clients, self.num_samples = list(self._outputs), len(targets)
-        self._targets, self._loss, self._own, self._empty = targets, loss, own, empty
-        self._cap = math.inf
-        shape = next((z.shape for z in outputs.values()), ())
-        self._R = AverageReward(
-            {k: z.flatten() for k, z in self._outputs.items()},
-            lambda mean: float(loss(mean.view(shape), targets)),
-            None if empty is None else self._outputs_of_empty,
-        )
-
-    def __call__(self, subset: frozenset[int]) -> float:
-        return 0.0 if subset & self._broken else self._R(subset)
-
-    def knows(self, subset: frozenset[int]) -> bool:
-        """Always true: no set needs another inference over V."""
-        return True
-
-    def losses_at(self, weights: Floats) -> Floats:
-        import torch
-
-        from filfl.evaluation import sample_losses
-
-        own = [self._global_outputs()] if weights.shape[1] > len(self.clients) else []
-        z = torch.stack([*self._outputs.values(), *own])
-        m, at_once = self.num_samples, max(1, MAX_NUMBERS // z[0].numel())
-        losses = []
-        for part in torch.from_numpy(weights).to(z).split(at_once):
-            averaged = (part @ z.flatten(1)).view(len(part) * m, *z.shape[2:])
-            targets = self._targets.repeat(len(part), *[1] * (self._targets.ndim - 1))
-            losses.append(sample_losses(self._loss, averaged, targets).view(len(part), m))
-        return torch.cat(losses).double().clamp(max=self._cap).cpu().numpy()
-
-    def global_losses(self) -> Floats:
-        from filfl.evaluation import sample_losses
-
-        return (
-            sample_losses(self._loss, self._global_outputs(), self._targets).double().clamp(max=self._cap).cpu().numpy()
-        )
-
-    def _global_outputs(self) -> "Tensor":
-        if self._own is None:
-            raise PluginError("the outputs of the global model are not known to this reward")
-        return self._own()
-
-    def _outputs_of_empty(self) -> "Tensor":
-        assert self._empty is not None
-        self.evaluations += 1
-        return self._empty().flatten()
-
-    def on(self, rows: Ints) -> "EnsembleReward":
-        import torch
-
-        index = torch.from_numpy(rows).to(self._targets.device)
-        return self._part(lambda z: z[index], self._targets[index])
-
-    def on_present_classes(self) -> "EnsembleReward":
-        import torch
-
-        present, targets = torch.unique(self._targets, return_inverse=True)
-        if not self._classes or len(present) == self._classes:
-            return self
-        part = self._part(lambda z: z[:, present], targets)
-        part.memory = self.memory
-        return part
-
-    def capped(self) -> "EnsembleReward":
-        if not self._classes:
-            return self
-        part = self._part(lambda z: z, self._targets)
-        part.memory, part._cap = self.memory, CAP * math.log(self._classes)
-        return part
-
-    @property
-    def _classes(self) -> int:
-        """The number of classes; 0 where the loss is not the cross-entropy of class labels."""
-        from filfl.evaluation import cross_entropy
-
-        z = next(iter(self._outputs.values()), None)
-        are_labels = self._targets.ndim == 1 and self._loss is cross_entropy
-        return z.shape[1] if z is not None and z.ndim == 2 and are_labels else 0
-
-    def _part(self, of: "Callable[[Tensor], Tensor]", targets: "Tensor") -> "EnsembleReward":
-        """The same reward on a part of the outputs."""
-        own, empty = self._own, self._empty
-        part = EnsembleReward(
-            {k: of(z) for k, z in self._outputs.items()},
-            targets,
-            self._loss,
-            None if own is None else lambda: of(own()),
-            None if empty is None else lambda: of(empty()),
-        )
         part.K = self.K
         return part
