@@ -78,6 +78,21 @@ def test_a_class_that_v_does_not_have_decides_nothing(seed: int, unseen: int) ->
     assert reward.on_present_classes() is reward
 
 
+@given(SEEDS, st.integers(6, 12))
+def test_classes_decide_where_v_has_fewer_than_half_of_them(seed: int, unseen: int) -> None:
+    """Clients with random labels of many classes predict classes that a small V does not have."""
+    reward = federation(seed, 8)
+    wrong = {0, 3}
+    outputs = {
+        k: torch.cat([z, torch.full((len(z), unseen), 3.0 if k in wrong else -3.0)], dim=1)
+        for k, z in reward._outputs.items()
+    }
+    wider = EnsembleReward(outputs, reward._targets, cross_entropy)
+    wider.K = reward.K
+    assert wider.on_present_classes() is wider
+    assert set(prune(wider.clients, wider, evidence=3.0, outlier=4.0).kept) == set(range(8)) - wrong
+
+
 @given(SEEDS, st.permutations(range(8)))
 def test_the_order_of_the_clients_does_not_matter(seed: int, order: list[int]) -> None:
     reward = federation(seed, 6, 2)

@@ -16,6 +16,9 @@ MAX_NUMBERS = 1 << 22
 CAP = 1.5
 """The loss at which `capped` cuts, in units of that of guessing. At 1, oversized and reversed updates are found less
 surely, since they spoil a model until it is worse than guessing; at 2, random labels are."""
+PRESENT = 0.5
+"""The smallest share of the classes that `on_present_classes` looks at alone. A V of few samples lacks most of many
+classes by chance. Wrong labels then show in what a model predicts for classes that V does not have."""
 
 
 class EnsembleReward(OnSamples):
@@ -114,7 +117,7 @@ class EnsembleReward(OnSamples):
 
     def on_present_classes(self) -> "EnsembleReward":
         present, targets = torch.unique(self._targets, return_inverse=True)
-        if not self._classes or len(present) == self._classes:
+        if not PRESENT * self._classes <= len(present) < self._classes:
             return self
         part = self._part(lambda z: z[:, present], targets)
         part.memory = self.memory

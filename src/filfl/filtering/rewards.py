@@ -86,10 +86,11 @@ class OnSamples(ABC):
         """The same reward on these samples of V alone, without the memory of earlier filterings."""
 
     def on_present_classes(self) -> "OnSamples":
-        """The same reward, where a model is asked only which of the classes in V a sample has, if it knows outputs.
+        """The same reward, where a model is asked only which of the classes in V a sample has.
 
         A client with classes that V does not have predicts them also for samples of V. This says nothing about the
-        quality of the client, and it must not be dropped for it.
+        quality of the client, and it must not be dropped for it. The reward stays as it is if it does not know outputs,
+        or if V has fewer than half of the classes.
         """
         return self
 
