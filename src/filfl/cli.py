@@ -294,6 +294,7 @@ def data_(
     from filfl.config.experiment import Experiment, parse_changes
     from filfl.report.dataset import draw_labels, facts
     from filfl.runs.files import cannot_write
+    from filfl.simulation.result import NEEDS_MATPLOTLIB, can_draw
 
     changes = {"data.name": name, **({"data.path": path} if path else {}), **parse_changes(set_ or [])}
     # The smallest k: the default one may be larger than the number of clients of a small dataset.
@@ -305,7 +306,9 @@ def data_(
     say(name, style="bold")
     for fact, value in described.items():
         say(f"  {fact:{width}s}  {value}")
-    if dataset.classes:
+    if dataset.classes and not can_draw():
+        say(f"picture  none: it {NEEDS_MATPLOTLIB}")
+    elif dataset.classes:
         try:
             draw_labels(dataset, f"{name}: samples of every label on every client", picture)
         except OSError as error:

@@ -58,10 +58,14 @@ def print_table(table: Table) -> None:
 
 def show_comparison(comparison: "Comparison") -> None:
     """The table, and where the files are."""
+    from filfl.simulation.result import NEEDS_MATPLOTLIB, can_draw
+
     print_table(comparison.table.rich())
     say(f"table           {comparison.path}")
     if comparison.pictures:
         say(f"picture         {comparison.pictures[0]}")
+    elif not can_draw():
+        say(f"picture         none: it {NEEDS_MATPLOTLIB}")
     if more := comparison.pictures[1:]:
         say(f"single curves   {', '.join(path.name for path in more)}")
 
