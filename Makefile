@@ -6,7 +6,7 @@ DEMO   := $(VENV)/.demo-ready
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-more test-federation fuzz soak lint bench study results reference wheel clean
+.PHONY: help demo test test-more test-federation fuzz soak lint bench study results reference sbom wheel clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,8 +37,9 @@ lint: $(READY)  ## Check style (ruff) and types (mypy)
 study: $(READY)  ## Measure the filters, write docs/filters.md (30 min)
 	$(BIN)/python benchmarks/filter_study.py
 
-reference: $(READY)  ## Write docs/config.md, the reference of all options
+reference: $(READY)  ## Write docs/config.md and the names that the shell completes
 	$(BIN)/python -m filfl.config.reference docs/config.md
+	$(BIN)/python -m filfl.commands.names src/filfl/commands/names.json
 
 results: $(READY)  ## Write docs/results.md (FROM=DIR: add new results first)
 	$(BIN)/python benchmarks/results_page.py $(FROM)
@@ -46,7 +47,10 @@ results: $(READY)  ## Write docs/results.md (FROM=DIR: add new results first)
 bench: $(READY)  ## Measure the speed of the simulator
 	$(BIN)/python benchmarks/run.py
 
-wheel: $(READY)  ## Build the wheel into dist/
+sbom: $(READY)  ## Write sbom.cdx.json, the software bill of materials of the wheel
+	$(BIN)/python scripts/sbom.py
+
+wheel: $(READY) sbom  ## Build the wheel into dist/
 	$(BIN)/python -m build --wheel
 
 clean:  ## Remove the environment, builds and caches; keep runs

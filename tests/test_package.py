@@ -1,16 +1,21 @@
 """The installed package: what it needs, and what it does where an extra is not installed."""
 
 import ast
+import hashlib
+import json
 import os
 import re
 import subprocess
 import sys
 import tomllib
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+import filfl
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -117,3 +122,46 @@ def test_embedded_digits_equal_those_of_scikit_learn() -> None:
     x, y, scale = Digits().arrays()
     expected = load_digits()
     assert np.array_equal(x[:, 0], expected.images) and np.array_equal(y, expected.target) and scale == 1 / 16
+
+
+def test_the_wheel_has_an_sbom_of_what_it_contains(tmp_path: Path) -> None:
+    import sbom
+
+    assert sbom.FILE.read_text(encoding="utf-8") == sbom.render(), "run make sbom"
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)]
+    subprocess.run(build, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if ".dist-info/sboms/" in name)
+        document = json.loads(archive.read(name))
+        contained = {name: archive.read(name) for name in archive.namelist()}
+    assert name == f"filfl-{filfl.__version__}.dist-info/sboms/sbom.cdx.json"
+    assert document["metadata"]["component"]["version"] == filfl.__version__
+    parts = {part["name"]: part for part in document["components"]}
+    script = contained["filfl/report/html/page/echarts.min.js"].decode()
+    assert f't.version="{parts["echarts"]["version"]}"' in script
+    for part in (parts["echarts"], parts["Optical Recognition of Handwritten Digits"]):
+        (where,) = (each["value"] for each in part["properties"])
+        assert part["hashes"][0]["content"] == hashlib.sha256(contained[where]).hexdigest()
+    required = [part["properties"][0]["value"] for part in parts.values() if "pypi" in part.get("purl", "")]
+    assert required == PROJECT["dependencies"]
+
+
+def test_every_vendored_file_has_its_licence_in_the_metadata() -> None:
+    licences = [path.name for pattern in PROJECT["license-files"] for path in ROOT.glob(pattern)]
+    assert {"LICENSE", "echarts.LICENSE", "echarts.LICENSE-d3", "echarts.NOTICE", "digits.LICENSE"} == set(licences)
+
+
+def test_every_file_parses_with_the_oldest_python() -> None:
+    oldest = tuple(map(int, PROJECT["requires-python"].removeprefix(">=").split(".")))
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        ast.parse(path.read_text(encoding="utf-8"), feature_version=oldest)
+
+
+def test_every_supported_python_is_a_classifier() -> None:
+    versions = [text.rpartition(" ")[2] for text in PROJECT["classifiers"] if ":: Python :: 3." in text]
+    assert versions == ["3.11", "3.12", "3.13"] and PROJECT["requires-python"] == f">={versions[0]}"
+
+
+def test_the_changelog_has_a_section_for_this_version() -> None:
+    assert re.search(rf"^## {re.escape(filfl.__version__)}\b", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
