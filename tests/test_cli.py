@@ -309,7 +309,7 @@ def test_json_of_every_command(
     assert ran["directory"] == "r" and ran["already_finished"] is False and ran["summary"]["rounds"] == 2
     assert ask("run", "tiny.toml", "--set", "rounds=2", "--out", "r", "--resume")["already_finished"] is True
     clients = ask("clients", "r")
-    assert len(clients) == 12 and {"name", "value", "verdict"} <= clients[0].keys()
+    assert len(clients) == 8 and {"name", "value", "verdict"} <= clients[0].keys(), "those that were available"
     assert ask("verify", "r")["ok"] is True
     compared = ask("compare", "tiny.toml", "--set", "rounds=2", "--seeds", "1", "--jobs", "1", "--out", "c")
     assert [arm["arm"] for arm in compared["summary"]["arms"]] == ["none", "dgf", "rgf"]
