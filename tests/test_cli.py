@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import tomllib
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -244,3 +245,88 @@ def test_ctrl_c_during_the_import_ends_without_a_traceback(tmp_path: Path) -> No
         [sys.executable, "-m", "filfl", "list"], env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True
     )
     assert done.returncode == 130 and done.stderr == "" and done.stdout == ""
+
+
+def test_run_takes_a_seed(filfl, folder: Path) -> None:
+    assert "seed 5" in filfl("run", "tiny.toml", "--seed", "5", "--set", "rounds=1", "--out", "five")
+    assert tomllib.loads((folder / "five" / "config.toml").read_text())["seed"] == 5
+    filfl("run", "tiny.toml", "--set", "seed=5", "--set", "rounds=1", "--out", "same")
+    assert (folder / "five/rounds.jsonl").read_bytes() == (folder / "same/rounds.jsonl").read_bytes()
+
+
+def test_run_of_a_run_directory_repeats_it_in_a_new_one(filfl, folder: Path) -> None:
+    filfl("run", "tiny.toml", "--set", "rounds=2", "--set", "filter.name=rgf")
+    shown = filfl("run", "runs/tiny")
+    assert re.search(r"^results +runs/tiny-2$", shown, re.MULTILINE)
+    first, second = folder / "runs" / "tiny", folder / "runs" / "tiny-2"
+    assert (first / "rounds.jsonl").read_bytes() == (second / "rounds.jsonl").read_bytes()
+    assert "seed 9" in filfl("run", "runs/tiny", "--seed", "9", "--out", "nine")
+    (folder / "c/arm/seed-0").mkdir(parents=True)
+    (folder / "c/arm/seed-0/config.toml").touch()
+    assert (
+        "error: c is a folder, not a TOML file or the directory of a run; give one of its runs, such as c/arm/seed-0"
+        in (filfl("run", "c", code=2))
+    )
+
+
+def test_run_ends_with_the_command_for_a_report(filfl) -> None:
+    shown = filfl("run", "tiny.toml", "--set", "rounds=1", "--out", "my run")
+    assert shown.splitlines()[-1] == "For an HTML report: filfl report 'my run'"
+
+
+def test_a_mistyped_experiment_gets_a_hint(filfl) -> None:
+    assert filfl("run", "dmeo", code=2).rstrip().endswith("did you mean demo?")
+    assert "did you mean" not in filfl("run", "nothing-like-it-at-all", code=2)
+
+
+def json_of(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:
+    """What a command writes to stdout, which must be one JSON document."""
+    from filfl.cli import main
+
+    monkeypatch.setattr(sys, "argv", ["filfl", *arguments, "--json"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    shown = capsys.readouterr()
+    assert not ended.value.code, shown.err
+    return json.loads(shown.out)
+
+
+def test_json_of_every_command(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    ask = partial(json_of, capsys, monkeypatch)
+    listed = ask("list")
+    assert listed["filter"]["none"] == "No filtering: plain federated learning." and "iid" in listed["data.partition"]
+    (shown,) = ask("list", "redraw")
+    assert shown["title"] == 'availability.name = "redraw"'
+    assert [option["key"] for option in shown["options"]] == ["availability.n", "availability.every"]
+    described = ask("data", "digits", "--set", "data.clients=12", "--set", "data.noisy=0.25")
+    assert described["clients"] == 12 and described["clients_with_random_labels"] == 3
+    assert described["classes"] == 10 and described["test_set"]["samples"] == 359
+    assert described["picture"] == "labels.png" and 0 <= described["label_skew"] <= 1
+    ran = ask("run", "tiny.toml", "--set", "rounds=2", "--out", "r")
+    assert ran["directory"] == "r" and ran["already_finished"] is False and ran["summary"]["rounds"] == 2
+    assert ask("run", "tiny.toml", "--set", "rounds=2", "--out", "r", "--resume")["already_finished"] is True
+    clients = ask("clients", "r")
+    assert len(clients) == 8 and {"name", "value", "verdict"} <= clients[0].keys(), "those that were available"
+    assert ask("verify", "r")["ok"] is True
+    compared = ask("compare", "tiny.toml", "--set", "rounds=2", "--seeds", "1", "--jobs", "1", "--out", "c")
+    assert [arm["arm"] for arm in compared["summary"]["arms"]] == ["none", "dgf", "rgf"]
+    assert compared["directory"] == "c" and compared["pictures"][0] == "c/comparison.png"
+    figures = {figure["name"]: figure for figure in ask("reproduce", "--list")}
+    assert "poc-femnist" in figures and figures["convergence"]["minutes"] > 0
+
+
+def test_json_of_a_reproduction(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    figure = '[figure]\npaper = "Figure 0"\nclaim = "None."\nshrunk = "All."\nminutes = 1\n'
+    figure += 'expect = ["dgf accuracy > none"]\n'
+    (folder / "fig.toml").write_text(CONFIG.replace("rounds = 6", "rounds = 2") + figure)
+    (reproduced,) = json_of(capsys, monkeypatch, "reproduce", "fig.toml", "--seeds", "1", "--jobs", "1", "--out", "o")
+    assert reproduced["name"] == "fig" and reproduced["directory"] == "o/fig"
+    (expectation,) = reproduced["expectations"]
+    assert expectation["expectation"] == "dgf accuracy > none" and expectation["holds"] in ("direction only", "no")
+    assert reproduced["summary"]["scale"] == "laptop"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from filfl.runs import STOP, EarlyStopping, Stop
     from filfl.simulation import Result, Verification, load, simulate, verify
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "STOP": "filfl.runs",

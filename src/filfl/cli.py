@@ -1,7 +1,6 @@
 """The command line. Each command imports what it needs, so that `filfl --help` does not wait for torch."""
 
 import math
-import shlex
 import sys
 from contextlib import suppress
 from dataclasses import replace
@@ -11,16 +10,9 @@ from typing import Annotated
 import typer
 
 import filfl
+from filfl.commands import completion
 from filfl.commands.interrupt import INTERRUPTED, ending_once
-from filfl.commands.terminal import (
-    console,
-    default_directory,
-    missing_words,
-    printable,
-    resumable,
-    say,
-    show_comparison,
-)
+from filfl.commands.terminal import for_a_program, print_json, printable, say
 from filfl.errors import ConfigError, FilflError, RunError
 
 app = typer.Typer(
@@ -28,13 +20,18 @@ app = typer.Typer(
     help="Client filtering for federated learning: find the combination of clients that improves the model, "
     "then select the clients that train.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", "-s", metavar="KEY=VALUE", help="Set a key of the config, e.g. filter.name=rgf. Repeatable."),
+    typer.Option(
+        "--set",
+        "-s",
+        metavar="KEY=VALUE",
+        help="Set a key of the config, e.g. filter.name=rgf. Repeatable.",
+        autocompletion=completion.changes,
+    ),
 ]
 Out = Annotated[
     Path | None,
@@ -44,7 +41,12 @@ Resume = Annotated[bool, typer.Option("--resume", help="Resume an interrupted ru
 ResumeAll = Annotated[bool, typer.Option("--resume", help="Resume an interrupted comparison.")]
 Track = Annotated[
     list[str] | None,
-    typer.Option("--track", metavar="NAME", help="Also log to tensorboard, mlflow or wandb (offline). Repeatable."),
+    typer.Option(
+        "--track",
+        metavar="NAME",
+        help="Also log to tensorboard, mlflow or wandb (offline). Repeatable.",
+        autocompletion=completion.trackers,
+    ),
 ]
 Seeds = Annotated[
     int | None, typer.Option("--seeds", min=1, metavar="N", help="Number of seeds per arm.  (default: as configured)")
@@ -58,10 +60,24 @@ Target = Annotated[
     typer.Option("--target", metavar="VALUE", help='Accuracy, or primary metric, for the columns "to target".'),
 ]
 Scale = Annotated[
-    str | None, typer.Option("--scale", metavar="NAME", help="One of the scales in the config, e.g. paper.")
+    str | None,
+    typer.Option(
+        "--scale",
+        metavar="NAME",
+        help="One of the scales in the config, e.g. paper. Says what it will take.",
+        autocompletion=completion.scales,
+    ),
 ]
-ConfigFile = Annotated[
-    str, typer.Argument(metavar="CONFIG.toml", help="A TOML file, or an experiment that comes with filfl, e.g. demo.")
+Source = Annotated[
+    str,
+    typer.Argument(
+        metavar="CONFIG",
+        help="A TOML file, an experiment that comes with filfl, e.g. demo, or the directory of a run.",
+        autocompletion=completion.experiments,
+    ),
+]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document; everything else goes to stderr. See docs/json.md.")
 ]
 
 
@@ -77,9 +93,12 @@ def _root(
 @app.command()
 def demo(out: Out = None, seeds: Seeds = None, jobs: Jobs = None, resume: ResumeAll = False) -> None:
     """Compare training with and without filtering in two minutes: eight arms, a table and a picture."""
-    directory = compare("demo", seeds=seeds, jobs=jobs, out=out, resume=resume)
+    from filfl.commands.compare import compare_command
+    from filfl.config.experiment import Experiment
+
+    comparison = compare_command(Experiment.load("demo"), [], None, seeds, jobs, out, resume, [])
     say(
-        f"Per-round records: {directory}/ARM/SEED/rounds.jsonl\n\n"
+        f"Per-round records: {comparison.directory}/ARM/SEED/rounds.jsonl\n\n"
         "What to try next:\n"
         "  filfl run demo --set filter.name=rgf       # a single run\n"
         "  filfl compare demo --set data.noisy=0      # no client has random labels\n"
@@ -90,52 +109,27 @@ def demo(out: Out = None, seeds: Seeds = None, jobs: Jobs = None, resume: Resume
 
 @app.command()
 def run(
-    source: ConfigFile,
+    source: Source,
     set_: Set = None,
+    seed: Annotated[int | None, typer.Option("--seed", min=0, metavar="N", help="The same as --set seed=N.")] = None,
     scale: Scale = None,
     out: Out = None,
     resume: Resume = False,
     track: Track = None,
+    json_: Json = False,
 ) -> None:
-    """Run one config."""
-    from filfl.comparison.progress import RunDisplay
-    from filfl.config.experiment import Experiment, parse_changes
-    from filfl.config.plugins import name_of
-    from filfl.runs.seal import CONFIG
-    from filfl.runs.summary import LAST
-    from filfl.simulation import simulate
-    from filfl.trackers import make_trackers
+    """Run one config. With the directory of a run: run its config again, in a new directory."""
+    from filfl.commands.run import run_command
+    from filfl.config.experiment import parse_changes
 
-    config = Experiment.load(source).at_scale(scale).config(parse_changes(set_ or []))
-    trackers = make_trackers(track or [])
-    directory = out or default_directory(config.name, resume, CONFIG)
-    say(f"{config.name}: {config.rounds} rounds, seed {config.seed}", style="bold")
-    say(
-        f"data {name_of('data', config.data)}, filter {config.filter.name}, "
-        f"selection {name_of('selection', config.selection)} (k = {config.selection.k})"
-    )
-    with resumable(*missing_words(directory, out, resume)), RunDisplay(console, config.rounds) as display:
-        result = simulate(config, callbacks=[display, *trackers], out=directory, resume=resume, progress=False, say=say)
-    if result.already_finished:
-        say("This run was already finished; no round was run.")
-    summary = result.summary
-    accuracy = "-" if summary["final_accuracy"] is None else f"{summary['final_accuracy']:.3f}"
-    say(f"final accuracy      {accuracy} (mean of the last {LAST} tested rounds)")
-    for name, value in summary["final_metrics"].items():
-        say(f"{f'final {name}':19s} {'-' if value is None else f'{value:.4g}'}")
-    say(f"tested on           {summary['test_set']}")
-    if "filtering_set" in summary:
-        say(f"filtered with       {summary['filtering_set']}")
-    say(f"mean |S^f|          {summary['mean_filtered']:.1f}")
-    say(f"uplink              {summary['uplink_bytes'] / 1e6:.1f} MB")
-    say(f"reward evaluations  {summary['evaluations']}")
-    say(f"refused updates     {summary['refused']}")
-    say(f"results             {directory}")
+    changes = parse_changes(set_ or []) | ({} if seed is None else {"seed": seed})
+    with for_a_program(json_):
+        run_command(source, changes, scale, out, resume, track or [], json_)
 
 
 @app.command()
 def compare(
-    source: ConfigFile,
+    source: Source,
     arm: Annotated[
         list[str] | None,
         typer.Option("--arm", "-a", metavar="ARM", help="NAME:KEY=VALUE,... Replaces the config's arms. Repeatable."),
@@ -148,61 +142,59 @@ def compare(
     out: Out = None,
     resume: ResumeAll = False,
     track: Track = None,
-) -> Path:
+    json_: Json = False,
+) -> None:
     """Run every arm of a config with several seeds, and compare them in a table and pictures."""
-    from filfl.comparison.plan import PLAN, plan_arms, run_plans, runs_of
-    from filfl.comparison.pool import Given
-    from filfl.comparison.progress import ComparisonDisplay
-    from filfl.config.experiment import Experiment, parse_arm, parse_changes
-    from filfl.report.comparison import report_comparison
-    from filfl.system import num_cores
-    from filfl.trackers import make_trackers
+    from filfl.commands.compare import compare_command, comparison_table
+    from filfl.config.experiment import Experiment, parse_arm
 
     experiment = Experiment.load(source).at_scale(scale)
     if arm:
         experiment = replace(experiment, arms=tuple(map(parse_arm, arm)))
     if target is not None and math.isfinite(target):
         experiment = replace(experiment, compare=replace(experiment.compare, target=target))
-    changes = parse_changes(set_ or [])
-    name = experiment.config(changes).name
-    directory = out or default_directory(name, resume, PLAN)
-    changed = [*(set_ or []), *([f"scale {scale}"] if scale else [])]
-    title = f"{name} with {', '.join(changed)}" if changed else experiment.compare.title or name
-    given = Given(callbacks=make_trackers(track or [], directory))
-    plan = plan_arms(experiment, directory, title, seeds or experiment.compare.seeds, changes, given)
-    runs = runs_of([plan])
-    jobs = min(jobs or num_cores(), len(runs))
-    say(title, style="bold")
-    say(f"arms: {len(plan.arms)}, seeds: {len(plan.seeds)}, runs: {len(runs)} ({jobs} in parallel)", style="bold")
-    with resumable(*missing_words(directory, out, resume)), ComparisonDisplay(console, runs) as display:
-        run_plans([plan], jobs, resume, display, say)
-    show_comparison(report_comparison(plan))
-    say(f"For an HTML report: {shlex.join(['filfl', 'report', str(directory)])}")
-    return directory
+    with for_a_program(json_):
+        comparison = compare_command(experiment, set_ or [], scale, seeds, jobs, out, resume, track or [])
+    if json_:
+        print_json(comparison_table(comparison))
 
 
 @app.command()
 def reproduce(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="NAME...", help='Figures (see --list), "all" of the paper, or TOML files.'),
+        typer.Argument(
+            metavar="NAME...",
+            help='Figures (see --list), "all" of the paper, or TOML files.',
+            autocompletion=completion.figures,
+        ),
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the figures: claim, arms, expected time.")] = False,
-    scale: Annotated[str, typer.Option("--scale", metavar="NAME", help="laptop, or paper (for a GPU).")] = "laptop",
+    scale: Annotated[
+        str,
+        typer.Option(
+            "--scale",
+            metavar="NAME",
+            help="laptop, or paper (for a GPU; says what it will take).",
+            autocompletion=completion.scales,
+        ),
+    ] = "laptop",
     seeds: Annotated[int, typer.Option("--seeds", min=1, metavar="N", help="Number of seeds per arm.")] = 3,
     set_: Set = None,
     jobs: Jobs = None,
     out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Directory for the results.")] = Path(
         "reproduction"
     ),
+    json_: Json = False,
 ) -> None:
     """Reproduce figures of the paper and check its claims. The same command resumes an interrupted reproduction."""
     from filfl.commands.reproduce import list_figures, reproduce_command
 
     if list_:
-        list_figures()
-    else:
-        reproduce_command(names or [], set_ or [], scale, seeds, jobs, out)
+        list_figures(json_)
+        return
+    with for_a_program(json_):
+        reproduce_command(names or [], set_ or [], scale, seeds, jobs, out, json_)
 
 
 @app.command()
@@ -235,7 +227,7 @@ def report(
 @app.command()
 def clients(
     directory: Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a run.")],
-    json_: Annotated[bool, typer.Option("--json", help="A JSON list of objects, one per client.")] = False,
+    json_: Json = False,
     csv_: Annotated[bool, typer.Option("--csv", help="A CSV table.")] = False,
 ) -> None:
     """Show which clients of a run help and which hurt, by how much, and how sure that is."""
@@ -252,7 +244,7 @@ def verify(
         typer.Option("--rounds", min=0, metavar="N", help="Rounds to recompute.  (default: a tenth of the run's time)"),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Another seed draws other rounds.")] = 0,
-    json_: Annotated[bool, typer.Option("--json", help="A JSON object.")] = False,
+    json_: Json = False,
 ) -> None:
     """Check the hashes of all files of a run, and recompute some of its rounds to the byte. Exit code 1 if it fails."""
     from filfl.commands.verify import verify_command
@@ -283,50 +275,48 @@ def watch(
 
 @app.command("data")
 def data_(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A dataset, e.g. femnist (see filfl list).")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME", help="A dataset, e.g. femnist (see filfl list).", autocompletion=completion.datasets
+        ),
+    ],
     path: Annotated[str | None, typer.Option("--path", metavar="PATH", help="The dataset's file or folder.")] = None,
     set_: Set = None,
     picture: Annotated[Path, typer.Option("--picture", metavar="FILE", help="Plot of the labels per client.")] = Path(
         "labels.png"
     ),
+    json_: Json = False,
 ) -> None:
     """Describe a dataset: clients, sizes, classes, label skew, and a plot of the labels per client."""
-    from filfl.config.experiment import Experiment, parse_changes
-    from filfl.report.dataset import draw_labels, facts
-    from filfl.runs.files import cannot_write
+    from filfl.commands.data import data_command
+    from filfl.config.experiment import parse_changes
 
-    changes = {"data.name": name, **({"data.path": path} if path else {}), **parse_changes(set_ or [])}
-    # The smallest k: the default one may be larger than the number of clients of a small dataset.
-    config = Experiment({"selection": {"k": 1}}).config(changes)
-    config.require_objects()
-    dataset = config.data.load(config.seed)
-    described = facts(dataset)
-    width = max(map(len, described))
-    say(name, style="bold")
-    for fact, value in described.items():
-        say(f"  {fact:{width}s}  {value}")
-    if dataset.classes:
-        try:
-            draw_labels(dataset, f"{name}: samples of every label on every client", picture)
-        except OSError as error:
-            raise cannot_write(picture, error) from None
-        say(f"picture  {picture}")
+    changes = {**({"data.path": path} if path else {}), **parse_changes(set_ or [])}
+    with for_a_program(json_):
+        data_command(name, changes, picture, json_)
 
 
 @app.command("list")
 def list_(
-    name: Annotated[str | None, typer.Argument(help="A section, plug-in or import path: show its options.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="A section, plug-in or import path: show its options.", autocompletion=completion.sections_and_plugins
+        ),
+    ] = None,
+    json_: Json = False,
 ) -> None:
     """Show all plug-ins, or the options of one of them."""
     from filfl.commands.catalogue import list_command
 
-    list_command(name)
+    list_command(name, json_)
 
 
 def main() -> None:
     """The entry point. A user's mistake ends in an error message, not in a traceback."""
     sys.path.append(str(Path.cwd()))  # for plug-ins by import path; at the end, so that no file here hides a package
-    with ending_once() as interrupts:
+    with completion.words_of_bash(), ending_once() as interrupts:
         try:
             app()
         except (FilflError, OSError) as error:

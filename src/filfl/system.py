@@ -52,6 +52,26 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
+@contextmanager
+def numerics(deterministic: bool, tf32: bool) -> Iterator[None]:
+    """Set how CUDA computes (`execution.deterministic`, `execution.tf32`); restore torch's settings afterwards."""
+    import torch
+
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    try:
+        before = cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32
+    except RuntimeError:  # torch refuses to read allow_tf32 after its newer interface was used
+        raise ConfigError(
+            "torch.backends.*.fp32_precision was set before this run; remove that, and use execution.tf32 of the config"
+        ) from None
+    cudnn.deterministic, cudnn.benchmark = deterministic, not deterministic
+    cudnn.allow_tf32 = matmul.allow_tf32 = tf32
+    try:
+        yield
+    finally:
+        cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32 = before
+
+
 def keep_freed_memory() -> None:
     """Let glibc keep freed memory for the next training step, which needs the same amount again.
 

@@ -5,7 +5,6 @@ Baruch, Baruch, Goldberg: A Little Is Enough: Circumventing Defenses For Distrib
 
 from dataclasses import dataclass
 
-from scipy.stats import norm
 from torch import Tensor
 
 from filfl.attacks.base import FACTORS, Colluders, Collusion
@@ -33,6 +32,8 @@ class ALIE(Collusion):
 
 def largest_z(n: int, f: int) -> float:
     """z_max of the paper: s = floor(n / 2 + 1) - f clients that are not attackers must support them."""
+    from scipy.stats import norm  # it takes a second to import, in every worker process
+
     needed = n // 2 + 1 - f
     share = (n - f - needed) / max(n - f, 1)
     return max(0.0, float(norm.ppf(min(max(share, 0.5), 0.9999))))

@@ -3,13 +3,14 @@
 import inspect
 import textwrap
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from filfl.commands.terminal import console
+from filfl.commands.terminal import console, print_json
 from filfl.config.config import GENERAL, Config
 from filfl.config.plugins import KINDS, plugin_class
 from filfl.config.reference import Option, options, summary
@@ -24,8 +25,16 @@ VALUES: dict[str, Mapping[str, Callable[..., Any]]] = {"filter.when": WHEN, "dat
 """Options whose values have a description each."""
 
 
-def list_command(name: str | None = None) -> None:
-    if name is None:
+def list_command(name: str | None = None, as_json: bool = False) -> None:
+    if as_json and name is None:
+        tables: dict[str, Mapping[str, Callable[..., Any]]] = {
+            **{section: kind.registry for section, kind in KINDS.items()},
+            **VALUES,
+        }
+        print_json({key: {each: summary(rows[each]) for each in rows} for key, rows in tables.items()})
+    elif as_json and name is not None:
+        print_json([_entry(*found) for found in _found(name)])
+    elif name is None:
         for section in KINDS:
             _print_table(section, KINDS[section].registry)
         for key, functions in VALUES.items():
@@ -34,6 +43,10 @@ def list_command(name: str | None = None) -> None:
     else:
         for title, text, described in _found(name):
             _print_options(title, text, described)
+
+
+def _entry(title: str, text: str, described: list[Option]) -> dict[str, Any]:
+    return {"title": title, "description": text, "options": [asdict(option) for option in described]}
 
 
 def _print_table(title: str, rows: Mapping[str, Callable[..., Any]]) -> None:

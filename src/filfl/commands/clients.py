@@ -1,7 +1,6 @@
 """`filfl clients`: who helps, who hurts, and how sure that is."""
 
 import csv
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, fields
@@ -10,7 +9,7 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from filfl.commands.terminal import print_table, printable, say
+from filfl.commands.terminal import print_json, print_table, printable, say
 from filfl.errors import RunError
 from filfl.report.formatting import NONE
 from filfl.report.values import MEANING, NOT_MEASURED, detection_sentence
@@ -24,7 +23,7 @@ def clients_command(directory: Path, as_json: bool, as_csv: bool) -> None:
     run = read_run(directory)
     rows = client_rows(run.records, run.clients)
     if as_json:
-        print(json.dumps([asdict(row) for row in rows], indent=2))
+        print_json([asdict(row) for row in rows])
     elif as_csv:
         writer = csv.DictWriter(sys.stdout, [field.name for field in fields(ClientRow)], lineterminator="\n")
         writer.writeheader()

@@ -1,6 +1,8 @@
-"""`filfl.compare`: the command `filfl compare` from Python."""
+"""`filfl compare`, and `filfl.compare`, the same from Python."""
 
 import atexit
+import json
+import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -11,11 +13,14 @@ from typing import Any
 
 from torch import nn
 
-from filfl.comparison.plan import Plan, plan_arms, run_plans, runs_of
+from filfl.commands.scale import say_expected_time
+from filfl.commands.terminal import console, default_directory, missing_words, resumable, show_comparison
+from filfl.commands.terminal import say as say_it
+from filfl.comparison.plan import PLAN, Plan, plan_arms, run_plans, runs_of
 from filfl.comparison.pool import Given, RunProgress
-from filfl.comparison.progress import ComparisonBars
+from filfl.comparison.progress import ComparisonBars, ComparisonDisplay
 from filfl.config.config import Config, override
-from filfl.config.experiment import Arm, Experiment, read_arms
+from filfl.config.experiment import Arm, Experiment, parse_changes, read_arms
 from filfl.config.schema import objects_of
 from filfl.data import Dataset, FederatedData
 from filfl.errors import ConfigError
@@ -24,7 +29,9 @@ from filfl.models import Model
 from filfl.report.comparison import Comparison, read_comparison, report_comparison
 from filfl.runs import Callback, RunCallback
 from filfl.runs.progress import python_console
+from filfl.runs.seal import SUMMARY
 from filfl.system import num_cores
+from filfl.trackers import make_trackers
 
 OWN = ("data", "model", "filter", "selection")
 """The sections that can be objects from Python."""
@@ -85,6 +92,47 @@ def compare(
         run.config.require_objects()
     _run(plan, jobs or num_cores(), resume, progress, say)
     return report_comparison(plan) if out is not None else read_comparison(plan)
+
+
+def compare_command(
+    experiment: Experiment,
+    pairs: Sequence[str],
+    scale: str | None,
+    seeds: int | None,
+    jobs: int | None,
+    out: Path | None,
+    resume: bool,
+    track: Sequence[str],
+) -> Comparison:
+    """Run a comparison with the progress and the table of the command line."""
+    changes = parse_changes(pairs)
+    name = experiment.config(changes).name
+    directory = out or default_directory(name, resume, PLAN)
+    changed = [*pairs, *([f"scale {scale}"] if scale else [])]
+    title = f"{name} with {', '.join(changed)}" if changed else experiment.compare.title or name
+    given = Given(callbacks=make_trackers(track, directory))
+    plan = plan_arms(experiment, directory, title, seeds or experiment.compare.seeds, changes, given)
+    runs = runs_of([plan])
+    jobs = min(jobs or num_cores(), len(runs))
+    say_it(title, style="bold")
+    say_it(f"arms: {len(plan.arms)}, seeds: {len(plan.seeds)}, runs: {len(runs)} ({jobs} in parallel)", style="bold")
+    say_expected_time(scale, [run.config for run in runs])
+    with resumable(*missing_words(directory, out, resume)), ComparisonDisplay(console, runs) as display:
+        run_plans([plan], jobs, resume, display, say_it)
+    comparison = report_comparison(plan)
+    show_comparison(comparison)
+    say_it(f"For an HTML report: {shlex.join(['filfl', 'report', str(directory)])}")
+    return comparison
+
+
+def comparison_table(comparison: Comparison) -> dict[str, Any]:
+    """The JSON object of a comparison whose files are written."""
+    return {
+        "directory": str(comparison.directory),
+        "table": str(comparison.path),
+        "pictures": [str(path) for path in comparison.pictures],
+        "summary": json.loads((comparison.directory / SUMMARY).read_text(encoding="utf-8")),
+    }
 
 
 def _run(plan: Plan, jobs: int, resume: bool, progress: bool, say: Callable[[str], None]) -> None:

@@ -3,8 +3,11 @@
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from filfl.commands.terminal import console, resumable, say, show_comparison
+from filfl.commands.compare import comparison_table
+from filfl.commands.scale import say_expected_time
+from filfl.commands.terminal import console, print_json, resumable, say, show_comparison
 from filfl.comparison.figures import figure_names, plan_figures
 from filfl.comparison.plan import Plan, run_plans, runs_of
 from filfl.comparison.pool import RunProgress
@@ -12,14 +15,17 @@ from filfl.comparison.progress import ComparisonDisplay
 from filfl.config.experiment import Experiment, parse_changes
 from filfl.config.figure import Figure
 from filfl.errors import ConfigError
-from filfl.report.claims import check_figure, outcomes, verdict
+from filfl.report.claims import Outcome, check_figure, outcomes, verdict
 from filfl.report.comparison import report_comparison
 from filfl.report.formatting import p_value
 from filfl.system import num_cores
 
 
-def list_figures() -> None:
+def list_figures(as_json: bool = False) -> None:
     """The figures that can be reproduced."""
+    if as_json:
+        print_json([_listed(name) for name in figure_names()])
+        return
     width = min(console.width, 110)
     for name in figure_names():
         experiment = Experiment.load(name)
@@ -32,8 +38,23 @@ def list_figures() -> None:
             say(textwrap.fill(text, width, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False))
 
 
+def _listed(name: str) -> dict[str, Any]:
+    """A figure in the JSON list."""
+    experiment = Experiment.load(name)
+    figure = experiment.figure
+    assert figure is not None
+    facts = {"paper": figure.paper, "claim": figure.claim, "expect": list(figure.expect), "minutes": figure.minutes}
+    return {"name": name, **facts, "arms": [arm.name for arm in experiment.checked_arms()]}
+
+
 def reproduce_command(
-    sources: Sequence[str], pairs: Sequence[str], scale: str, seeds: int, jobs: int | None, out: Path
+    sources: Sequence[str],
+    pairs: Sequence[str],
+    scale: str,
+    seeds: int,
+    jobs: int | None,
+    out: Path,
+    as_json: bool = False,
 ) -> None:
     if not sources:
         raise ConfigError("name the figures to reproduce (see filfl reproduce --list), or write all")
@@ -45,7 +66,9 @@ def reproduce_command(
     jobs = min(jobs or num_cores(), len(runs))
     say(", ".join(plan.directory.name for plan in plans), style="bold")
     say(f"{len(runs)} runs at {scale} scale, {jobs} in parallel, results in {out}", style="bold")
+    say_expected_time(scale, [run.config for run in runs])
     finished: set[Path] = set()
+    reported: list[dict[str, Any]] = []
 
     def show(progress: RunProgress) -> None:
         display(progress)
@@ -54,14 +77,16 @@ def reproduce_command(
             for plan, figure in figures:
                 needed = {run.directory for run in runs_of([plan])}
                 if progress.directory in needed and needed <= finished:
-                    _report(plan, figure)
+                    reported.append(_report(plan, figure))
 
     with resumable(), ComparisonDisplay(console, runs) as display:
         run_plans(plans, jobs, True, show, say)
+    if as_json:
+        print_json(reported)
 
 
-def _report(plan: Plan, figure: Figure) -> None:
-    """The table and the pictures of a figure whose runs are finished, and whether the paper's claim holds."""
+def _report(plan: Plan, figure: Figure) -> dict[str, Any]:
+    """Show a figure whose runs are finished, and whether the paper's claim holds. Returns its JSON object."""
     comparison = report_comparison(plan, figure)
     say("")
     show_comparison(comparison)
@@ -75,3 +100,22 @@ def _report(plan: Plan, figure: Figure) -> None:
         say(f"  {outcome.expectation}: {value}: {outcome.holds}")
     if results:
         say(f"Holds at {plan.facts['scale']} scale: {verdict(results)}\n", style="bold")
+    return {
+        "name": plan.directory.name,
+        "paper": figure.paper,
+        "claim": figure.claim,
+        "holds": verdict(results) if results else None,
+        "expectations": [_checked(outcome) for outcome in results],
+        **comparison_table(comparison),
+    }
+
+
+def _checked(outcome: Outcome) -> dict[str, Any]:
+    tested = outcome.tested
+    return {
+        "expectation": str(outcome.expectation),
+        "holds": outcome.holds,
+        "mean": outcome.mean,
+        "difference": tested.difference if tested else None,
+        "p": tested.welch_p if tested else None,
+    }

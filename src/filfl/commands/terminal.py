@@ -1,15 +1,17 @@
 """What the commands share: the console, the default directory for results, and the end after Ctrl-C."""
 
 import copy
+import json
+import math
 import os
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
@@ -39,6 +41,29 @@ def say(text: str, style: str | None = None) -> None:
     console.print(printable(text), style=style, markup=False, highlight=False, soft_wrap=True)
 
 
+@contextmanager
+def for_a_program(as_json: bool) -> Iterator[None]:
+    """With --json, stdout is for one JSON document, so everything for a person goes to stderr."""
+    console.stderr = as_json
+    try:
+        yield
+    finally:
+        console.stderr = False
+
+
+def print_json(value: object) -> None:
+    """The JSON document. Numbers that JSON does not have are null."""
+    print(json.dumps(_finite(value), indent=2, allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def print_table(table: Table) -> None:
     """Print a table and its caption. In a narrow terminal, it is printed in parts that each repeat the first column."""
     first, *rest = table.columns
@@ -58,10 +83,14 @@ def print_table(table: Table) -> None:
 
 def show_comparison(comparison: "Comparison") -> None:
     """The table, and where the files are."""
+    from filfl.simulation.result import NEEDS_MATPLOTLIB, can_draw
+
     print_table(comparison.table.rich())
     say(f"table           {comparison.path}")
     if comparison.pictures:
         say(f"picture         {comparison.pictures[0]}")
+    elif not can_draw():
+        say(f"picture         none: it {NEEDS_MATPLOTLIB}")
     if more := comparison.pictures[1:]:
         say(f"single curves   {', '.join(path.name for path in more)}")
 

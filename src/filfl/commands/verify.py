@@ -1,20 +1,19 @@
 """`filfl verify`: whether a run is as it was written, and can be recomputed."""
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import typer
 
-from filfl.commands.terminal import say
+from filfl.commands.terminal import print_json, say
 from filfl.simulation import Verification, verify
 
 
 def verify_command(directory: Path, rounds: int | None, seed: int, as_json: bool) -> None:
     found = verify(directory, rounds=rounds, seed=seed, say=lambda text: print(text, file=sys.stderr))
     if as_json:
-        print(json.dumps(table(found), indent=2))
+        print_json(table(found))
     else:
         show(found)
     if not found.ok:

@@ -1,5 +1,6 @@
 """An experiment file: the config of a run, and the arms of a comparison, which change some of its keys."""
 
+import difflib
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +19,8 @@ SECTIONS = ("arms", "factors", "compare", "scale", "figure")
 """The sections of an experiment file that are not part of the config of a run."""
 SHIPPED = resources.files("filfl") / "experiments"
 """The experiments that come with filfl."""
+RUN_CONFIG = "config.toml"
+"""The file with the config in the directory of a run."""
 LAPTOP = "laptop"
 """The name of the scale without changes."""
 
@@ -69,15 +72,17 @@ class Experiment:
 
     @classmethod
     def load(cls, source: str | Path) -> "Experiment":
-        """Read a TOML file, or an experiment that comes with filfl, by its name."""
+        """Read a TOML file, an experiment that comes with filfl, by its name, or the config of a run directory."""
         path, shipped = Path(source), SHIPPED / f"{source}.toml"
         try:
             file = path if path.is_file() else shipped
             if not file.is_file() and path.is_dir():
-                raise ConfigError(f"{source} is a folder, not a TOML file")
+                file = _config_of_run(path)
             if not file.is_file():
+                nearest = difflib.get_close_matches(str(source).removesuffix(".toml").lower(), shipped_names(), n=1)
+                hint = f"; did you mean {nearest[0]}?" if nearest else ""
                 known = ", ".join(shipped_names())
-                raise ConfigError(f"there is no file {source} and no experiment of that name (known: {known})")
+                raise ConfigError(f"there is no file {source} and no experiment of that name (known: {known}){hint}")
             table = tomllib.loads(file.read_text(encoding="utf-8-sig"))
         except (ValueError, RecursionError) as error:
             raise ConfigError(f"{source} is not valid TOML: {error}") from None
@@ -154,6 +159,15 @@ class Experiment:
                 known = ", ".join(names)
                 raise ConfigError(f"arms.{arm.name}: against must be one of {known} (got {show(arm.against)})")
         return tuple(replace(arm, against=arm.against or names[0]) for arm in self.arms)
+
+
+def _config_of_run(directory: Path) -> Path:
+    """The config in the directory of a run."""
+    if (directory / RUN_CONFIG).is_file():
+        return directory / RUN_CONFIG
+    runs = sorted(directory.glob(f"*/*/{RUN_CONFIG}"))
+    hint = f"; give one of its runs, such as {runs[0].parent}" if runs else ""
+    raise ConfigError(f"{directory} is a folder, not a TOML file or the directory of a run{hint}")
 
 
 def shipped_names() -> list[str]:

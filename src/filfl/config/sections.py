@@ -391,6 +391,12 @@ class Execution(Section):
     result does not depend on it."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:1, ... auto is CUDA if there is a GPU."""
+    deterministic: bool = True
+    """Whether cuDNN uses only deterministic algorithms. false lets it measure several of them and take the fastest,
+    which may give other bits in another run. No effect on the CPU. See cuda.md."""
+    tf32: bool = False
+    """Whether CUDA may compute products of float32 numbers in TF32, with 10 bits of precision instead of 23: faster
+    and less accurate. No effect on the CPU. See cuda.md."""
     memory: Annotated[float, Range(above=0, at_most=1e9)] | None = None
     """How many GB the trained weights of one round may take in memory; the rest is kept in a temporary file (in
     TMPDIR). Unset means no limit. On the CPU only."""

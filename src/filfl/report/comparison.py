@@ -18,18 +18,19 @@ from filfl.config.figure import Figure
 from filfl.errors import ConfigError
 from filfl.report.formatting import count
 from filfl.report.measures import key_of, primary_of
-from filfl.report.plots import SUMMARY_PLOTS, Drawn, draw_comparison, draw_panels, main_curves
 from filfl.report.series import curve_keys, curve_named, rounded, series_of, thinned
 from filfl.report.statistics import ArmStatistics, Spread, compare_arms, default_rounds, default_target
 from filfl.report.table import ComparisonTable, comparison_table
 from filfl.runs.files import write_atomic
 from filfl.runs.metrics import Primary
 from filfl.runs.reader import Run, read_finished_run
-from filfl.simulation.result import Result, pandas_for
+from filfl.simulation.result import Result, can_draw, pandas_for, pyplot_for
 from filfl.simulation.stored import stored_result
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+    from filfl.report.plots import Drawn
 
 POINTS = 60
 """summary.json keeps at most this many points of a curve."""
@@ -50,9 +51,10 @@ class Comparison:
     measure: str
     """The measure of the tests."""
     target: float
-    drawn: Drawn
+    drawn: "Drawn"
     primary: Primary
     pictures: Sequence[Path] = ()
+    """Empty where matplotlib is not installed."""
 
     @property
     def directory(self) -> Path:
@@ -111,8 +113,12 @@ class Comparison:
                 yield {"arm": arm.arm, "seed": seed, **values}
 
     def plot(self) -> "NDArray[np.object_]":
-        """Draw the most important curves with matplotlib, as in comparison.png, and return the axes."""
-        from matplotlib import pyplot
+        """Draw the most important curves with matplotlib, as in comparison.png, and return the axes.
+
+        Needs matplotlib: pip install "filfl[plots]".
+        """
+        pyplot = pyplot_for("comparison.plot()")
+        from filfl.report.plots import draw_panels, main_curves
 
         return draw_panels(pyplot.figure(), main_curves(self.drawn), self.drawn, self.against, self.table.title)
 
@@ -128,11 +134,15 @@ def _to_target(arm: ArmStatistics) -> dict[str, Spread | None]:
 
 
 def report_comparison(plan: Plan, figure: Figure | None = None) -> Comparison:
-    """Read the runs of a finished comparison, and write table.md, summary.json and the plots."""
+    """Read the runs of a finished comparison, and write table.md, summary.json and, with matplotlib, the plots."""
     comparison = read_comparison(plan, figure)
     write_atomic(comparison.path, comparison.table.markdown().encode())
     summary = _summary(comparison)
     write_atomic(plan.directory / "summary.json", _to_text(summary).encode())
+    if not can_draw():
+        return comparison
+    from filfl.report.plots import SUMMARY_PLOTS, draw_comparison
+
     pictures = draw_comparison(comparison.drawn, comparison.against, comparison.table.title, plan.directory)
     if figure and figure.picture in SUMMARY_PLOTS:
         path = plan.directory / f"{figure.picture}.png"

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import numpy as np
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from filfl.data import FederatedData
@@ -42,6 +41,8 @@ def facts(data: FederatedData) -> dict[str, str]:
 
 def draw_labels(data: FederatedData, title: str, path: Path) -> Path:
     """A PNG with the number of samples per label and client, the largest clients first."""
+    from matplotlib.figure import Figure
+
     counts = label_counts(data)
     largest = np.argsort(-counts.sum(axis=1), kind="stable")[:SHOWN]
     figure = Figure(figsize=(10, 4.6), layout="constrained")

@@ -1,4 +1,7 @@
-"""Plots of a comparison: curves over the rounds, bars and heat maps of final values, and these against upload."""
+"""Plots of a comparison: curves over the rounds, bars and heat maps of final values, and these against upload.
+
+It needs matplotlib, the extra `filfl[plots]`, so other modules import it where they draw.
+"""
 
 import math
 import re
@@ -15,7 +18,7 @@ from matplotlib.transforms import Bbox
 from numpy.typing import NDArray
 
 from filfl.report.measures import measure_named
-from filfl.report.series import Curve, Series, curve_named
+from filfl.report.series import Curve, Series, arm_places, curve_named
 
 # Okabe and Ito's palette, which colour-blind readers can distinguish.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
@@ -207,13 +210,6 @@ def label_points(axis: Axes, points: Mapping[str, tuple[float, float]]) -> None:
         if math.hypot(dx, dy) > NEAR:
             line = {"arrowstyle": "-", "lw": 0.5, "alpha": 0.6, "shrinkA": 0, "shrinkB": 2}
             axis.annotate("", point, (dx, dy), textcoords="offset points", arrowprops=line)
-
-
-def arm_places(arms: Sequence[str], against: Mapping[str, str]) -> dict[str, tuple[int, int]]:
-    """The numbers of each arm's colour and line style. Arms tested against the same arm share their line style."""
-    bases = list(dict.fromkeys(against[arm] for arm in arms))
-    group = {base: [arm for arm in arms if against[arm] == base] for base in bases}
-    return {arm: (group[against[arm]].index(arm), bases.index(against[arm])) for arm in arms}
 
 
 def _draw(axis: Axes, curve: Curve, series: Series, label: str, colour: int, line: int) -> None:

@@ -1,7 +1,7 @@
 """Curves over the rounds: mean and standard deviation over the seeds, per round."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -116,3 +116,10 @@ def thinned(series: Series, most: int) -> Series:
 def rounded(value: float, digits: int) -> float:
     """A number with so many significant digits."""
     return float(f"{value:.{digits}g}")
+
+
+def arm_places(arms: Sequence[str], against: Mapping[str, str]) -> dict[str, tuple[int, int]]:
+    """The numbers of each arm's colour and line style. Arms tested against the same arm share their line style."""
+    bases = list(dict.fromkeys(against[arm] for arm in arms))
+    group = {base: [arm for arm in arms if against[arm] == base] for base in bases}
+    return {arm: (group[against[arm]].index(arm), bases.index(against[arm])) for arm in arms}

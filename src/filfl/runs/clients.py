@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from scipy.stats import false_discovery_control, norm
 
 from filfl.core.evidence import auc
 from filfl.runs.client_table import ClientTable
@@ -105,6 +104,8 @@ def verdicts(estimates: Sequence[Estimate], trusted: Sequence[bool] = ()) -> lis
     Among 100 healthy clients, five have a 95 % interval that excludes 0. So the tests are corrected for their number:
     at most 5 % of the verdicts "hurts" and "helps" are expected to be wrong (Benjamini and Hochberg).
     """
+    from scipy.stats import false_discovery_control, norm  # it takes a second to import, in every worker process
+
     z = [each.value / each.stderr for each in estimates if each.value is not None and each.stderr]
     sure = iter(false_discovery_control(2 * norm.sf(np.abs(z))) < LEVEL if z else [])
 

@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from filfl.config.experiment import RUN_CONFIG
 from filfl.runs.files import file_sha256, sha256, to_json, write_atomic
 
-CONFIG, CLIENTS, RECORDS, TIMES = "config.toml", "clients.csv", "rounds.jsonl", "times.jsonl"
+CONFIG, CLIENTS, RECORDS, TIMES = RUN_CONFIG, "clients.csv", "rounds.jsonl", "times.jsonl"
 MODEL, SUMMARY = "model.safetensors", "summary.json"
 SEALED = (CONFIG, CLIENTS, RECORDS, TIMES, MODEL)
 """The files of a finished run, apart from the summary itself."""

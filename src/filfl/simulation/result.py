@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
+NEEDS_MATPLOTLIB = 'needs matplotlib; install it with pip install "filfl[plots]"'
 MOST_METRICS = 4
 """How many metrics the description of a result shows."""
 
@@ -106,6 +108,8 @@ class Result:
     def plot(self, axes: "Sequence[Axes] | NDArray[Any] | None" = None, **line: Any) -> "NDArray[Any]":
         """Draw accuracy and losses over the rounds with matplotlib, and return the axes.
 
+        Needs matplotlib: pip install "filfl[plots]".
+
         axes: those of another result, to draw both: `second.plot(first.plot())`.
         line: options of the lines, such as label="rgf" or color="red".
         """
@@ -113,8 +117,7 @@ class Result:
         if all(value is None for value in self.accuracy):
             del panels["Test accuracy"]
         if axes is None:
-            from matplotlib import pyplot
-
+            pyplot = pyplot_for("result.plot()")
             size = (4.8 * len(panels), 3.6)
             axes = pyplot.subplots(1, len(panels), figsize=size, layout="constrained", squeeze=False)[1].flatten()
         drawn = np.asarray(axes, dtype=object).flatten()
@@ -179,6 +182,20 @@ def pandas_for(what: str) -> ModuleType:
         raise PluginError(f'{what} needs pandas; install it with pip install "filfl[pandas]"') from None
     module: ModuleType = pandas
     return module
+
+
+def pyplot_for(what: str) -> ModuleType:
+    """The module matplotlib.pyplot; an error with the command that installs it where it is missing."""
+    try:
+        from matplotlib import pyplot
+    except ImportError:
+        raise PluginError(f"{what} {NEEDS_MATPLOTLIB}") from None
+    return pyplot
+
+
+def can_draw() -> bool:
+    """Whether matplotlib is installed. It is not imported."""
+    return find_spec("matplotlib") is not None
 
 
 def _row(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -40,7 +40,7 @@ from filfl.runs.summary import summarize
 from filfl.selection import Selection, Selects
 from filfl.simulation.build import Parts, make_parts, open_server
 from filfl.simulation.result import Result, Trained
-from filfl.system import one_thread
+from filfl.system import numerics, one_thread
 
 FROM_PYTHON = "from_python"
 """The key of the functions in summary.json that a run got from Python and that its config does not name."""
@@ -83,7 +83,7 @@ def simulate(
     config = Config.read(config).with_own(data=data, model=model, filter=filter, selection=selection)
     config.require_objects()
     callbacks = [*([ProgressBar()] if progress else []), *callbacks]
-    with one_thread():
+    with one_thread(), numerics(config.execution.deterministic, config.execution.tf32):
         parts = make_parts(config, loss, metrics, say, augment)
         given = {"loss": loss, "metrics": metrics, "augment": augment}
         from_python = [name for name, function in given.items() if function]

@@ -36,7 +36,7 @@ from filfl.runs.summary import differences
 from filfl.selection import Selection, Selects
 from filfl.simulation.build import Parts, make_parts, open_server
 from filfl.simulation.run import FROM_PYTHON
-from filfl.system import Stopwatch, one_thread
+from filfl.system import Stopwatch, numerics, one_thread
 
 SHARE = 0.1
 """Without a number of rounds, recomputing takes at most this part of the run's own time."""
@@ -112,7 +112,9 @@ def verify(
         checks.check_checkpoints(parts)
         if parts and checks.why_not is None:
             checks.check_clients(parts)
-            checks.recompute(parts, rounds, seed, say)
+            execution = parts.config.execution
+            with numerics(execution.deterministic, execution.tf32):
+                checks.recompute(parts, rounds, seed, say)
     return checks.result()
 
 

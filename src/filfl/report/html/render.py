@@ -22,8 +22,7 @@ from filfl.report.html.collect import ArmRuns, Section
 from filfl.report.html.events import events
 from filfl.report.html.headline import filtering_set_warnings, goal_text, headline, measure, problems_of
 from filfl.report.measures import OWN, SHARES, key_of, measure_keys, primary_of
-from filfl.report.plots import arm_places
-from filfl.report.series import Series, curve_named, rounded, series_of, uploaded
+from filfl.report.series import Series, arm_places, curve_named, rounded, series_of, uploaded
 from filfl.report.table import page_row
 from filfl.report.values import MEANING
 from filfl.runs.metrics import LOSS
