@@ -134,7 +134,7 @@ def test_page_loads_without_errors_or_requests_and_fits(browser, report, viewpor
     for chart in ("accuracy", "uplink", "test-loss", "train-loss", "filtered", "noisy"):
         assert visit.series(chart) == list(ARMS)
         assert page.locator(f"#chart-{chart} canvas").count() == 1
-    assert "final accuracy (2 seeds)" in page.inner_text("#sentence")
+    assert " has the highest final accuracy: " in page.inner_text("#sentence")
     headings = [" ".join(text.split()) for text in page.locator("#measures th").all_inner_texts()]
     assert headings[:6] == ["method", "final accuracy", "difference", "Welch p", "paired p", "test loss"]
     assert "worst tenth" not in headings, "no column without values"

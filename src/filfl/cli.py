@@ -101,6 +101,7 @@ def run(
     from filfl.comparison.progress import RunDisplay
     from filfl.config.experiment import Experiment, parse_changes
     from filfl.config.plugins import name_of
+    from filfl.display import count
     from filfl.runs.seal import CONFIG
     from filfl.runs.summary import LAST
     from filfl.simulation import simulate
@@ -109,7 +110,7 @@ def run(
     config = Experiment.load(source).at_scale(scale).config(parse_changes(set_ or []))
     trackers = make_trackers(track or [])
     directory = out or default_directory(config.name, resume, CONFIG)
-    say(f"{config.name}: {config.rounds} rounds, seed {config.seed}", style="bold")
+    say(f"{config.name}: {count(config.rounds, 'round')}, seed {config.seed}", style="bold")
     say(
         f"data {name_of('data', config.data)}, filter {config.filter.name}, "
         f"selection {name_of('selection', config.selection)} (k = {config.selection.k})"

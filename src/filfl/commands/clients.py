@@ -19,6 +19,9 @@ from filfl.runs.reader import Run, read_run
 
 STYLES = {"hurts": "red", "helps": "green", "cannot tell": "dim", "not measured": "dim"}
 
+EXPENDABLE = ("refused", "examples", "selected", "fault", "kept")
+"""The columns that a narrow terminal leaves out, the first of them first."""
+
 
 def clients_command(directory: Path, as_json: bool, as_csv: bool) -> None:
     run = read_run(directory)
@@ -59,6 +62,6 @@ def show(run: Run, rows: Sequence[ClientRow]) -> None:
             str(row.refused or ""),
             NONE if row.examples is None else str(row.examples),
         )
-    print_table(table)
+    print_table(table, EXPENDABLE, " (--csv and --json have them)")
     if found := detection(rows):
         say(detection_sentence(found))
