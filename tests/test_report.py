@@ -19,7 +19,9 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
+from rich.console import Console
 
+from filfl.commands import terminal
 from filfl.commands.clients import clients_command
 from filfl.errors import RunError
 from filfl.report.formatting import MINUS, NONE
@@ -267,7 +269,7 @@ def test_results_on_the_data_of_nodes_are_not_called_test_results() -> None:
 
     shown = by("nodes")
     assert shown["headline"]["sentence"] == "flower reaches 60.0 % final accuracy on the nodes' own data (1 seed)."
-    assert shown["headline"]["more"][-1].startswith("There is no separate test set: each node evaluated the model on")
+    assert shown["headline"]["more"][-1].startswith("There is no separate test set: nodes evaluated the model on")
     assert shown["where"] == " on the nodes' own data"
     assert by("server")["where"] == " by the server's evaluate function"
 
@@ -707,6 +709,31 @@ def test_strict_readers_raise_for_what_is_missing(store: Path, tmp_path: Path) -
     (place / "config.toml").write_text("rounds = ")
     with pytest.raises(RunError, match=r"config.toml is damaged"):
         read_run(place)
+
+
+ARMS = ("fedavg", "filfl-dgf", "filfl-rgf", "filfl-prune", "fedavg-poc", "filfl-dgf-poc", "filfl-prune-poc")
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_terminal_tables_fit_and_every_number_is_whole(
+    width: int, store: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(terminal, "console", Console(width=width))
+    rng = np.random.default_rng(0)
+    accuracies = {arm: (0.5 + 0.4 * rng.random((4, 30))).tolist() for arm in ARMS}
+    statistics, _ = measure(section(**accuracies))
+    timed = [
+        replace(arm, accuracy_at={10: arm.measures["accuracy"], 30: arm.measures["accuracy"]}) for arm in statistics
+    ]
+    table = comparison_table("title", timed, 0.8, 4)
+    terminal.print_table(table.rich(), table.expendable)
+    clients_command(store / "filfl-dgf" / "seed-0", as_json=False, as_csv=False)
+    printed = capsys.readouterr().out
+    assert max(map(len, printed.splitlines())) <= width and "…" not in printed
+    for heading in ("final\naccuracy", "Welch\np"):
+        assert all(cell in printed for cell in table.columns[heading])
+    run = read_run(store / "filfl-dgf" / "seed-0")
+    assert all(f"{row.value:+.4f}" in printed for row in client_rows(run.records, run.clients) if row.value is not None)
 
 
 def test_clients_command_prints_names_as_they_are(store: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 import math
 import shlex
 import sys
+import textwrap
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -305,7 +306,8 @@ def data_(
     width = max(map(len, described))
     say(name, style="bold")
     for fact, value in described.items():
-        say(f"  {fact:{width}s}  {value}")
+        hanging = " " * (width + 4)
+        say(textwrap.fill(f"  {fact:{width}s}  {value}", console.width, subsequent_indent=hanging))
     if dataset.classes:
         try:
             draw_labels(dataset, f"{name}: samples of every label on every client", picture)

@@ -10,7 +10,8 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from filfl.commands.terminal import print_table, printable, say
+from filfl.commands import terminal
+from filfl.commands.terminal import print_table, printable
 from filfl.errors import RunError
 from filfl.report.formatting import NONE
 from filfl.report.values import MEANING, NOT_MEASURED, detection_sentence
@@ -64,4 +65,4 @@ def show(run: Run, rows: Sequence[ClientRow]) -> None:
         )
     print_table(table, EXPENDABLE, " (--csv and --json have them)")
     if found := detection(rows):
-        say(detection_sentence(found))
+        terminal.console.print(detection_sentence(found), highlight=False, markup=False)

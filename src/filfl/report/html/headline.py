@@ -201,8 +201,8 @@ def _tested_on(section: Section) -> list[str]:
 
 
 TESTED: dict[TestedBy, str] = {
-    "nodes": "There is no separate test set: each node evaluated the model on its own data, and the results are the "
-    "strategy's mean over the nodes, bad ones included.",
+    "nodes": "There is no separate test set: nodes evaluated the model on their own data, and the results are the "
+    "strategy's mean over these nodes, including any whose labels are wrong.",
     "server": "Evaluated by the server's evaluate function.",
     "nodes or server": "Some results are the strategy's mean over the nodes, each on its own data, and some are from "
     "the server's evaluate function; they are not comparable.",

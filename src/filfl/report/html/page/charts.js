@@ -103,7 +103,7 @@ function newChart(key) {
 function drawLegend(section) {
   const lines = section.seeds.length > 1 ? "Lines are means over seeds, bands are one standard deviation." : "Lines are single runs.";
   const hide = section.arms.length > 1 ? " Click a name to hide or show it in all charts." : "";
-  byId("lines").textContent = lines + hide;
+  byId("lines").replaceChildren(lines, element("span", { class: "screen" }, hide));
   const buttons = section.arms.map((arm) =>
     element(
       "button",

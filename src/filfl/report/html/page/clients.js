@@ -159,7 +159,7 @@ function drawEvents(run) {
     { label: "last", hint: "The last of these rounds" },
   ];
   const rows = run.events.map(([, name, text, ...numbers]) => ({
-    cells: [{ value: name, show: name }, { value: text, show: text }, ...numbers.map(number)],
+    cells: [{ value: name, show: name }, { value: text, show: text, class: "wrap" }, ...numbers.map(number)],
   }));
   sortableTable(byId("events"), "events", columns, rows, { column: 3, up: true });
 }

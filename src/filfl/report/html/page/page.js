@@ -154,7 +154,9 @@ function forPrinting(printing) {
   draw();
   for (const plot of document.querySelectorAll(".plot")) {
     const chart = echarts.getInstanceByDom(plot);
-    if (chart && plot.clientWidth) chart.resize();
+    if (!chart || !plot.clientWidth) continue;
+    chart.resize();
+    chart.getZr().flush(); // No frame is drawn before the page is printed.
   }
 }
 

@@ -55,7 +55,7 @@ function drawMeasures(section) {
     return { cells: [{ value: arm.name, show: element("span", {}, swatch(arm), arm.name) }, ...cells] };
   });
   sortableTable(byId("measures"), "measures", [{ label: "method", text: true }, ...columns], rows, null);
-  byId("measures-note").textContent = measureNote(section);
+  byId("measures-note").replaceChildren(measureNote(section), element("span", { class: "screen" }, " Hover over a heading for its meaning; click it to sort."));
 }
 
 /** Whether a cell shows the best value. Equal numbers on the page are equally good; if all are equal, none is best. */
@@ -70,7 +70,7 @@ function measureNote({ seeds, ranked, finished }) {
   const apart = finished ? "" : " Runs that are not finished may be at different rounds, so their values are not compared.";
   const spread = seeds.length > 1 ? " ± is the standard deviation over seeds." : "";
   const bold = ranked ? ` The best values are bold${seeds.length > 1 ? `, and so is a p below ${CLEAR}` : ""}.` : "";
-  return `${which} of the last ${data.last} tested rounds of each run, or of all if there are fewer.${apart}${spread}${bold} Hover over a heading for its meaning; click it to sort.`;
+  return `${which} of the last ${data.last} tested rounds of each run, or of all if there are fewer.${apart}${spread}${bold}`;
 }
 
 function drawSettings(section) {
