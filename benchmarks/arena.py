@@ -18,7 +18,7 @@ import numpy as np
 from scipy import stats
 
 from filfl.config.experiment import Experiment
-from filfl.report.formatting import count
+from filfl.display import count
 from filfl.report.measures import measure_named
 from filfl.report.plots import heat_map
 from filfl.report.series import rounded

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from filfl.report.formatting import count
+from filfl.display import count
 from markdown_page import markdown_page
 
 TEMPLATE = Path(__file__).parent / "templates" / "filters.md.j2"

@@ -14,8 +14,9 @@ from typing import Any
 
 from filfl.config.experiment import LAPTOP, Experiment
 from filfl.config.figure import Expectation, Figure
+from filfl.display import count
 from filfl.report.claims import RULE, VERDICT_RULE, Outcome, outcomes, verdict
-from filfl.report.formatting import NONE, count, markdown_rows, p_value, points, signed, spread_text
+from filfl.report.formatting import NONE, markdown_rows, p_value, points, signed, spread_text
 from filfl.report.measures import MEASURES
 from filfl.report.plots import SUMMARY_PLOTS, draw_curves
 from filfl.report.series import Series

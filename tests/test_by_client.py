@@ -1,5 +1,6 @@
 """Metrics per client: the mean accuracy over clients, and over the worst tenth of them."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +56,19 @@ def test_with_equal_numbers_of_samples_the_mean_is_the_accuracy() -> None:
     outputs, targets = torch.from_numpy(rng.normal(size=(60, 4))), torch.from_numpy(rng.integers(4, size=60))
     mean = by_client(np.arange(60) % 12)["client_accuracy"](outputs, targets)
     assert mean == pytest.approx(accuracy(outputs, targets))
+
+
+def test_the_summary_has_the_final_accuracy_on_the_test_samples_of_each_client(
+    blobs: filfl.FederatedData, tmp_path: Path
+) -> None:
+    result = filfl.simulate({"rounds": 2, "selection.k": 3}, data=blobs, out=tmp_path / "run", progress=False)
+    tests = result.summary["client_tests"]
+    assert tests["id"] == list(range(9)) and sum(tests["samples"]) == len(blobs.test_y)
+    assert np.mean(tests["accuracy"]) == pytest.approx(result.records[-1]["metrics"]["client_accuracy"])
+    assert np.average(tests["accuracy"], weights=tests["samples"]) == pytest.approx(result.records[-1]["test_accuracy"])
+    assert filfl.load(tmp_path / "run").summary["client_tests"] == tests
+    unknown = replace(blobs, test_clients=np.full(len(blobs.test_y), -1))
+    assert "client_tests" not in filfl.simulate({"rounds": 1, "selection.k": 3}, data=unknown, progress=False).summary
 
 
 def test_records_have_the_metrics_if_test_samples_have_clients(blobs: filfl.FederatedData, tmp_path: Path) -> None:

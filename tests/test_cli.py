@@ -128,21 +128,28 @@ def test_resume_of_a_finished_run_runs_no_round(filfl) -> None:
     )
 
 
-def test_a_wide_table_is_printed_in_parts(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_narrow_terminal_shows_fewer_columns_with_whole_cells(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     from rich.console import Console
     from rich.table import Table
 
     from filfl.commands import terminal
 
-    monkeypatch.setattr(terminal, "console", Console(width=30))
-    table = Table("arm", *(f"column-{i}" for i in range(5)), title="title", caption="caption")
-    table.add_row("dgf", *(f"value-{i}" for i in range(5)))
-    terminal.print_table(table)
-    shown = capsys.readouterr().out
-    assert max(map(len, shown.splitlines())) <= 30 and "…" not in shown
-    for text in (*(f"column-{i}" for i in range(5)), *(f"value-{i}" for i in range(5)), "title", "caption"):
-        assert shown.count(text) == 1
-    assert shown.count("dgf") > 1, "every part repeats the first column"
+    def shown(width: int, expendable: tuple[str, ...] = ()) -> str:
+        monkeypatch.setattr(terminal, "console", Console(width=width))
+        table = Table("arm", *(f"column-{i}" for i in range(5)), title="title", caption="caption")
+        table.add_row("dgf", *(f"value-{i}" for i in range(5)))
+        terminal.print_table(table, expendable, " (in all.csv)")
+        printed = capsys.readouterr().out
+        assert max(map(len, printed.splitlines())) <= width and "…" not in printed
+        assert printed.startswith("title") and printed.rstrip().endswith("caption")
+        return " ".join(printed.split())
+
+    assert all(f"value-{i}" in shown(100) for i in range(5)) and "Not shown" not in shown(100)
+    assert "Not shown at this width: column-4, column-3, column-2 (in all.csv)." in shown(32)
+    assert "value-0" in shown(32) and "value-1" in shown(32) and "value-2" not in shown(32)
+    assert "Not shown at this width: column-0, column-4, column-3 (in all.csv)." in shown(32, ("column-0",))
 
 
 def test_data_shows_numbers_and_a_picture(filfl, folder: Path) -> None:

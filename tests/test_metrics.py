@@ -113,7 +113,7 @@ def test_headline_and_table_of_a_metric_of_which_lower_is_better() -> None:
     assert target == pytest.approx(1.1 * 2.5)
     shown = headline(made, statistics, target)
     assert shown["sentence"] == (
-        "clever is ahead with a final mae of 2.5 ± 0.7071 (2 seeds), 2 below plain, which may be chance (p = 0.1056). "
+        "clever has the lowest final mae: 2.5 ± 0.7071 (2 seeds), 2 below plain, which may be chance (p = 0.1056). "
         "It reaches mae 2.75 after 2 rounds and 4.00 MB of upload; plain after 2 rounds (in 1 of 2 seeds) and 4.00 MB."
     )
     assert [tile["value"] for tile in shown["tiles"]] == ["clever", "\u22122", "4.00 MB"]
@@ -128,7 +128,7 @@ def test_headline_and_table_of_a_metric_of_which_lower_is_better() -> None:
 
 def test_higher_is_better_by_default_and_the_loss_without_any_accuracy() -> None:
     higher = section(plain=[run("plain", [6], primary="mae")], clever=[run("clever", [3], primary="mae")])
-    assert headline(higher, *measure(higher))["sentence"].startswith("plain is ahead with a final mae of 6 (1 seed), 3")
+    assert headline(higher, *measure(higher))["sentence"].startswith("plain has the highest final mae: 6 (1 seed), 3")
     made = run("alone", [6])
     for record in made.records:
         record["test_accuracy"] = None
@@ -192,10 +192,10 @@ def test_a_comparison_by_an_own_metric(
     table = {**override({}, {**small, "rounds": 2}), "evaluate": evaluate}
     arms = {"none": {"filter.name": "none"}, "dgf": {"filter.name": "dgf"}}
     Path("own.toml").write_text(tomli_w.dumps({**table, "arms": arms}))
-    shown = cli("compare", "own.toml", "--seeds", "1", "--jobs", "1", "--target", "250", "--out", "c")
-    assert "mistakes" in shown and "to 250" in shown
+    shown = cli("compare", "own.toml", "--seeds", "1", "--jobs", "1", "--target", "400", "--out", "c")
+    assert "mistakes" in shown and "to 400" in shown
     summary = json.loads(Path("c/summary.json").read_text())
-    assert summary["primary"] == {"name": "mistakes", "better": "lower"} and summary["target"] == 250
+    assert summary["primary"] == {"name": "mistakes", "better": "lower"} and summary["target"] == 400
     assert {"accuracy", "metrics.recall", "metrics.mistakes"} <= summary["arms"][0]["measures"].keys()
     headings = Path("c/table.md").read_text().splitlines()[2].split(" | ")
     assert headings[1] == "final mistakes" and {"final accuracy", "final recall"} <= set(headings)
@@ -207,15 +207,15 @@ def test_a_comparison_by_an_own_metric(
     assert [metric["name"] for metric in section["own"]] == ["recall", "mistakes"]
     finals = [row["metrics.mistakes"][0] for row in section["measures"]]
     winner = section["arms"][finals.index(min(finals))]["name"]
-    assert section["headline"]["sentence"].startswith(f"{winner} is ahead with a final mistakes of")
+    assert section["headline"]["sentence"].startswith(f"{winner} has the lowest final mistakes: ")
     for curve in ("metrics.mistakes", "metrics.recall", "accuracy"):
         assert all(line["x"] == [1, 2] for line in section["curves"][curve])
     assert [line["mean"] for line in section["curves"]["uplink"]] == [
         line["mean"] for line in section["curves"]["metrics.mistakes"]
     ]
     assert "mistakes" in render(data)
-    error = cli("compare", "own.toml", "--target", "250", "--set", "evaluate.primary=accuracy", code=2)
-    assert "compare.target is an accuracy and must be between 0 and 1 (got 250)" in error
+    error = cli("compare", "own.toml", "--target", "400", "--set", "evaluate.primary=accuracy", code=2)
+    assert "compare.target is an accuracy and must be between 0 and 1 (got 400)" in error
     shown = cli("run", "own.toml", "--out", "r")
     assert "final accuracy" in shown and "final recall" in shown and "final mistakes" in shown
 

@@ -7,6 +7,7 @@ import re
 import shutil
 import tomllib
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,9 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
+from rich.console import Console
 
+from filfl.commands import terminal
 from filfl.commands.clients import clients_command
 from filfl.errors import RunError
 from filfl.report.formatting import MINUS, NONE
@@ -26,10 +29,11 @@ from filfl.report.html.clients import client_map, client_values, decisions
 from filfl.report.html.collect import ArmRuns, Section, collect
 from filfl.report.html.events import events
 from filfl.report.html.headline import filtering_set_warnings, headline, measure
-from filfl.report.html.render import render, report_data, settings, to_script
+from filfl.report.html.render import render, report_data, to_script
+from filfl.report.html.standing import settings
 from filfl.report.plots import label_points
 from filfl.report.series import CURVES, Series, series_of
-from filfl.report.table import page_row
+from filfl.report.table import comparison_table, page_row
 from filfl.report.values import NOT_MEASURED, hurting_sentence
 from filfl.runs.client_table import NOT_SEEN, ClientTable
 from filfl.runs.clients import client_rows
@@ -123,7 +127,7 @@ def test_headline_names_winner_difference_and_cost() -> None:
     # Finals are means over both rounds: 0.50, 0.52 against 0.60, 0.62, so t = 0.1 / 0.01414 = 7.07 with 2 degrees.
     made = section(plain=[[0.4, 0.6], [0.42, 0.62]], clever=[[0.5, 0.7], [0.52, 0.72]])
     assert sentence(made) == (
-        "clever wins with 61.0 ± 1.4 % final accuracy (2 seeds), 10.0 points above plain (p = 0.0194). "
+        "clever has the highest final accuracy: 61.0 ± 1.4 % (2 seeds), 10.0 points above plain (p = 0.0194). "
         "It reaches 50 % after 1 round and 2.00 MB of upload; plain after 2 rounds and 4.00 MB."
     )
     tiles = headline(made, *measure(made))["tiles"]
@@ -132,15 +136,15 @@ def test_headline_names_winner_difference_and_cost() -> None:
 
 def test_headline_reports_chance_and_missing_tests() -> None:
     chance = section(plain=[[0.40], [0.60]], clever=[[0.45], [0.61]])
-    assert "clever is ahead" in sentence(chance) and "which may be chance (p = 0.8" in sentence(chance)
+    assert "clever has the highest" in sentence(chance) and "which may be chance (p = 0.8" in sentence(chance)
     baseline = section(plain=[[0.60], [0.62]], clever=[[0.40], [0.41]])
-    assert sentence(baseline).startswith("plain wins with 61.0 ± 1.4 %") and "20.5 points above clever" in sentence(
-        baseline
-    )
+    assert sentence(baseline).startswith(
+        "plain has the highest final accuracy: 61.0 ± 1.4 %"
+    ) and "20.5 points above clever" in sentence(baseline)
     assert "clever never does" in sentence(baseline)
     partly = section(plain=[[0.60], [0.62]], clever=[[0.40], [0.51]])
     assert "clever after 1 round (in 1 of 2 seeds)" in sentence(partly)
-    assert "the difference was not tested" in sentence(section(plain=[[0.4]], clever=[[0.6]]))
+    assert "above plain; one seed cannot exclude chance." in sentence(section(plain=[[0.4]], clever=[[0.6]]))
     assert sentence(section(alone=[[0.4]])) == "alone reaches 40.0 % final accuracy (1 seed)."
     assert sentence(section(untested=[[None]])) == "No round has been tested yet."
 
@@ -152,7 +156,130 @@ def test_unfinished_runs_are_not_tested() -> None:
     clever = ArmRuns("clever", "plain", (made.arms[1].runs[0], unfinished))
     made = Section("title", Path("place"), (0, 1), (made.arms[0], clever), target=0.5)
     assert not measure(made)[0][1].tests
-    assert sentence(made).startswith("So far, with 3 of 4 runs finished: clever is ahead")
+    assert sentence(made) == (
+        "3 of 4 runs are finished, so there is no verdict yet. In round 1, the latest one that all runs have, the test "
+        "accuracy is plain 41.0 ± 1.4 %; clever 60.0 ± 0.0 %."
+    )
+
+
+def changed(made: Section, arm: int, **table: Any) -> Section:
+    """The section with other settings in the runs of one arm."""
+    runs = [replace(run, table={**run.table, **table}) for run in made.arms[arm].runs if run is not None]
+    arms = list(made.arms)
+    arms[arm] = replace(arms[arm], runs=tuple(runs))
+    return replace(made, arms=tuple(arms))
+
+
+def test_equal_numbers_are_a_tie() -> None:
+    made = section(plain=[[0.3291], [0.3289]], clever=[[0.3290], [0.3294]], worse=[[0.1], [0.2]])
+    shown = headline(made, *measure(made))
+    assert shown["sentence"] == "plain and clever tie: the highest final accuracy is 32.9 % for each (2 seeds)."
+    assert [(tile["value"], tile["detail"]) for tile in shown["tiles"]] == [("32.9 %", "a tie: plain and clever")]
+    better = section(plain=[[0.3291], [0.3289]], clever=[[0.3390], [0.3394]])
+    assert sentence(better).startswith(
+        "clever has the highest final accuracy: 33.9 ± 0.0 % (2 seeds), 1.0 points above"
+    )
+    assert page_row(*measure(made)[0][1::-1])["difference"][1] == "0.0 to plain"
+
+
+def test_runs_of_different_lengths_are_not_ranked() -> None:
+    made = replace(section(plain=[[0.4, 0.5]], clever=[[0.6, 0.7, 0.8]]), target=None)
+    assert sentence(made) == (
+        "The methods have different numbers of rounds (plain 2, clever 3), so their final values are not ranked. "
+        "In round 2, the latest one that all runs have, the test accuracy is plain 50.0 %; clever 70.0 %."
+    )
+    (shown,) = report_data([made])["sections"]
+    assert not shown["ranked"] and shown["target"] is None and shown["headline"]["tiles"] == []
+    assert [row["difference"] for row in shown["measures"]] == 2 * [(None, NONE)]
+
+
+def test_runs_that_stopped_early_are_ranked_with_their_lengths() -> None:
+    made = section(plain=[[0.4, 0.5]], clever=[[0.6]])
+    (run,) = made.arms[1].runs
+    stopped = replace(run, table={**run.table, "rounds": 2}, summary={"stopped": "no progress"})
+    made = replace(made, arms=(made.arms[0], replace(made.arms[1], runs=(stopped,))))
+    shown = headline(made, *measure(made))
+    assert shown["sentence"].startswith("clever has the highest final accuracy")
+    assert shown["more"] == ["Runs stopped early, so they have different lengths: 1 to 2 rounds."]
+
+
+def test_methods_with_different_tasks_are_ranked_only_among_those_with_the_same_task() -> None:
+    made = section(plain=[[0.4]], clever=[[0.6]], clean=[[0.9]])
+    made = changed(made, 2, data={"name": "digits", "noisy": 0.0})
+    made = replace(made, arms=(*made.arms[:2], replace(made.arms[2], against="clean")))
+    for arm in (0, 1):
+        made = changed(made, arm, data={"name": "digits", "noisy": 0.3})
+    shown = headline(made, *measure(made))
+    assert shown["sentence"] == "The methods have different tasks (data.noisy), so they are not ranked together."
+    assert shown["more"] == [
+        "Among those tested against plain: clever has the highest final accuracy: 60.0 % (1 seed), 20.0 points above "
+        "plain; one seed cannot exclude chance."
+    ]
+    assert shown["tiles"] == []
+
+
+def test_runs_that_were_not_planned_together_name_their_differences() -> None:
+    made = replace(section(plain=[[0.4], [0.5]], clever=[[0.6], [0.7]]), planned=False)
+    made = replace(made, arms=(made.arms[0], replace(made.arms[1], runs=(made.arms[1].runs[0], None))))
+    assert headline(made, *measure(made))["more"] == [
+        "These runs were not made by one comparison; they differ in filter.name.",
+        "They have different seeds (plain 0, 1, clever 0).",
+    ]
+
+
+def test_a_single_method_is_not_the_best_and_has_no_target() -> None:
+    made = replace(section(alone=[[0.4, 0.6]]), target=None)
+    shown = headline(made, *measure(made))
+    assert shown["sentence"] == "alone reaches 50.0 % final accuracy (1 seed)." and shown["more"] == []
+    assert [(tile["label"], tile["value"]) for tile in shown["tiles"]] == [("Final accuracy", "50.0 %")]
+    assert measure(made)[1] is None
+    unfinished = replace(made.arms[0].runs[0], table={**made.arms[0].runs[0].table, "rounds": 9}, summary=None)
+    made = replace(made, arms=(replace(made.arms[0], runs=(unfinished,)),))
+    shown = headline(made, *measure(made))
+    assert shown["sentence"] == (
+        "The run is not finished. In round 2, the latest one tested, the test accuracy is 60.0 %."
+    )
+    assert [(tile["label"], tile["value"]) for tile in shown["tiles"]] == [("Not finished", "2 of 9 rounds")]
+
+
+def test_targets_are_explained_and_only_shown_where_they_apply() -> None:
+    given = section(plain=[[0.4]], clever=[[0.6]])
+    automatic = replace(given, target=None)
+    assert headline(given, *measure(given))["more"] == []
+    assert headline(automatic, *measure(automatic))["more"] == [
+        "Target 54 %: set automatically, a tenth worse than the best final accuracy."
+    ]
+    missed = replace(given, target=0.95)
+    shown = headline(missed, *measure(missed))
+    assert shown["sentence"].endswith("No method reaches the target of 95 %.") and len(shown["tiles"]) == 2
+    table = comparison_table("title", *measure(missed), 1)
+    assert not any("to 0.95" in heading for heading in table.columns)
+    assert "No arm reached the target accuracy 0.95." in table.caption
+    table = comparison_table("title", *measure(automatic), 1, automatic=True)
+    assert table.columns["rounds\nto 0.54"] == ["never", "1"]
+    assert "to the target accuracy, a tenth worse than the best final one:" in table.caption
+    assert "target" not in comparison_table("title", *measure(replace(section(alone=[[0.4]]), target=None)), 1).caption
+
+
+def test_results_on_the_data_of_nodes_are_not_called_test_results() -> None:
+    def by(who: str) -> dict[str, Any]:
+        run = stored("flower", [record(1, 0.6, tested_by=who)])
+        made = Section("title", Path("place"), (0,), (ArmRuns("flower", "flower", (run,)),))
+        return report_data([made])["sections"][0]
+
+    shown = by("nodes")
+    assert shown["headline"]["sentence"] == "flower reaches 60.0 % final accuracy on the nodes' own data (1 seed)."
+    assert shown["headline"]["more"][-1].startswith("There is no separate test set: nodes evaluated the model on")
+    assert shown["where"] == " on the nodes' own data"
+    assert by("server")["where"] == " by the server's evaluate function"
+
+
+def test_the_accuracy_on_the_test_samples_of_each_client() -> None:
+    run = stored("plain", [record(1, 0.5, available=[0, 1, 2])], noisy=(False,) * 3)
+    assert client_map(run)["accuracy"] is None
+    tests = {"id": [0, 2], "samples": [4, 3], "accuracy": [0.25, 1.0]}
+    found = client_map(replace(run, summary={"client_tests": tests}))
+    assert (found["accuracy"], found["tests"]) == ([0.25, None, 1.0], [4, None, 3])
 
 
 def test_table_of_measures() -> None:
@@ -376,7 +503,10 @@ def test_headline_names_the_clients_that_hurt_in_the_best_run_with_values() -> N
     better = ArmRuns("plain", "plain", (stored("plain", [record(1, 0.9)]),))
     both = Section("title", Path("place"), (0,), (better, *alone.arms))
     made = headline(both, *measure(both))
-    assert made["sentence"].startswith("plain reaches") and made["run"] == {"arm": "prune", "seed": 0}
+    assert made["sentence"].startswith("plain has the highest final accuracy: 90.0 % (1 seed).") and made["run"] == {
+        "arm": "prune",
+        "seed": 0,
+    }
     assert made["sentence"].endswith(f"1 client hurts (prune, seed 0): c0 ({MINUS}0.50 ± 0.20).")
     without = Section("title", Path("place"), (0,), (better,))
     assert headline(without, *measure(without))["run"] is None and "hurt" not in sentence(without)
@@ -423,12 +553,12 @@ def test_reproduction_plan_lists_its_runs(store: Path, tmp_path: Path) -> None:
     shutil.move(store / "fedavg" / "seed-0", tmp_path / "all" / "runs" / "ab12")
     plan = {
         "title": "Figure 3",
+        "target": 0.25,
         "seeds": [0, 1],
         "arms": {"none": {"against": "none", "filter.name": "none"}},
         "runs": {"none": ["../runs/ab12", "../runs/gone"]},
     }
     (place / "comparison.toml").write_text(tomli_w.dumps(plan))
-    (place / "summary.json").write_text('{"target": 0.25}')
     (found,) = collect([tmp_path / "all"])
     assert (found.title, found.target, found.missing, found.finished) == ("Figure 3", 0.25, 1, False)
     assert found.arms[0].runs[0].name == "fedavg" and found.arms[0].runs[1] is None
@@ -581,6 +711,31 @@ def test_strict_readers_raise_for_what_is_missing(store: Path, tmp_path: Path) -
         read_run(place)
 
 
+ARMS = ("fedavg", "filfl-dgf", "filfl-rgf", "filfl-prune", "fedavg-poc", "filfl-dgf-poc", "filfl-prune-poc")
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_terminal_tables_fit_and_every_number_is_whole(
+    width: int, store: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(terminal, "console", Console(width=width))
+    rng = np.random.default_rng(0)
+    accuracies = {arm: (0.5 + 0.4 * rng.random((4, 30))).tolist() for arm in ARMS}
+    statistics, _ = measure(section(**accuracies))
+    timed = [
+        replace(arm, accuracy_at={10: arm.measures["accuracy"], 30: arm.measures["accuracy"]}) for arm in statistics
+    ]
+    table = comparison_table("title", timed, 0.8, 4)
+    terminal.print_table(table.rich(), table.expendable)
+    clients_command(store / "filfl-dgf" / "seed-0", as_json=False, as_csv=False)
+    printed = capsys.readouterr().out
+    assert max(map(len, printed.splitlines())) <= width and "…" not in printed
+    for heading in ("final\naccuracy", "Welch\np"):
+        assert all(cell in printed for cell in table.columns[heading])
+    run = read_run(store / "filfl-dgf" / "seed-0")
+    assert all(f"{row.value:+.4f}" in printed for row in client_rows(run.records, run.clients) if row.value is not None)
+
+
 def test_clients_command_prints_names_as_they_are(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = store / "filfl-dgf" / "seed-0"
     lines = (place / "clients.csv").read_text().replace("\n0,0,", "\n0,a[/b][red],")
@@ -713,7 +868,7 @@ def test_an_edited_accuracy_is_named_and_not_reported(store: Path) -> None:
     (run / "rounds.jsonl").write_text(re.sub(r'"test_accuracy":[0-9.]+', '"test_accuracy":1.0', records))
     (shown,) = report_data(collect([store]))["sections"]
     assert any("rounds.jsonl was changed after the run was finished" in problem for problem in shown["problems"])
-    assert "So far, with 5 of 6 runs finished" in shown["headline"]["sentence"]
+    assert shown["headline"]["sentence"].startswith("5 of 6 runs are finished, so there is no verdict yet.")
     assert [found["done"] for found in shown["runs"]] == [12, 12, 0, 12, 12, 12]
 
     (run / "rounds.jsonl").write_text(records)

@@ -120,7 +120,7 @@ def test_report_writes_a_page_and_prints_the_verdict(cli, tmp_path: Path, monkey
 
     write_comparison(tmp_path / "c", Size(seeds=2, rounds=12, clients=10, available=6, k=2, period=3))
     shown = cli("report", "c", "-o", "page.html")
-    assert re.search(r"filfl-[dr]gf (wins|is ahead) with \d\d\.\d ± \d\.\d % final accuracy \(2 seeds\)", shown)
+    assert re.search(r"filfl-[dr]gf has the highest final accuracy: \d\d\.\d ± \d\.\d % \(2 seeds\)", shown)
     assert re.search(r"report in a browser: page.html \(\d\.\d MB\)", shown)
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert page.startswith("<!doctype html>") and page.rstrip().endswith("</html>")

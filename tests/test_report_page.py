@@ -134,9 +134,9 @@ def test_page_loads_without_errors_or_requests_and_fits(browser, report, viewpor
     for chart in ("accuracy", "uplink", "test-loss", "train-loss", "filtered", "noisy"):
         assert visit.series(chart) == list(ARMS)
         assert page.locator(f"#chart-{chart} canvas").count() == 1
-    assert "final accuracy (2 seeds)" in page.inner_text("#sentence")
+    assert " has the highest final accuracy: " in page.inner_text("#sentence")
     headings = [" ".join(text.split()) for text in page.locator("#measures th").all_inner_texts()]
-    assert headings[:6] == ["method", "final accuracy", "difference", "Welch p", "paired p", "test loss"]
+    assert headings[:6] == ["method", "final accuracy", "difference", "Welch p", "paired p", "final test loss"]
     assert "worst tenth" not in headings, "no column without values"
     brightness = page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)[0]")
     assert brightness > 200 if scheme == "light" else brightness < 50
@@ -272,6 +272,108 @@ def test_runs_with_and_without_values_are_chosen_in_all_views(browser, compariso
     page.select_option("#arm", "pruned")
     assert page.input_value("#value-arm") == "pruned" and page.is_visible("#chart-values canvas")
     assert visit.messages == []
+    page.context.close()
+
+
+WIDTHS = (390, 768, 1280, 1920)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("which", ["comparison", "pruned"])
+def test_page_has_no_accessibility_violation_and_no_cut_column(browser, which, scheme, request, tmp_path) -> None:
+    axe = pytest.importorskip("axe_playwright_python", reason="axe is not installed: pip install '.[dev]'")
+    script = (Path(axe.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
+    visit = Visit(browser, page_of(request.getfixturevalue(which), tmp_path), viewport=WIDE, color_scheme=scheme)
+    page = visit.page
+    page.evaluate(script)
+    page.evaluate("for (const box of document.querySelectorAll('details')) box.open = true")
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 900})
+        found = page.evaluate("axe.run()")
+        problems = [(each["id"], each["nodes"][0]["target"]) for each in found["violations"]]
+        assert problems == [] and found["passes"], width
+        cut = "[...document.querySelectorAll('.scroll')].filter((box) => box.scrollWidth > box.clientWidth)"
+        if width >= 1280:
+            assert page.evaluate(f"{cut}.map(({{id}}) => id)") == [], width
+    page.context.close()
+
+
+def downloaded(page: Any, button: str) -> tuple[str, bytes]:
+    """The name and the content of the file that a button downloads."""
+    with page.expect_download() as started:
+        page.click(button)
+    return started.value.suggested_filename, Path(started.value.path()).read_bytes()
+
+
+def test_every_table_and_chart_can_be_downloaded(browser, pruned, tmp_path) -> None:
+    visit = Visit(browser, page_of(pruned, tmp_path), viewport=WIDE)
+    page = visit.page
+    page.evaluate("for (const box of document.querySelectorAll('details')) box.open = true")
+    tables = page.locator("table").evaluate_all("tables => tables.map((table) => table.closest('.scroll').id)")
+    charts = page.locator(".plot, .map").evaluate_all("plots => plots.map(({id}) => id)")
+    assert {"measures", "values", "clients", "trace", "runs"} <= set(tables) and "chart-accuracy" in charts
+    for box, formats in [*((box, ["CSV"]) for box in tables), *((box, ["PNG", "CSV"]) for box in charts)]:
+        bar = page.locator(f".exports:has(+ [id='{box}'])")
+        assert bar.locator("button").all_inner_texts() == formats, box
+    name, content = downloaded(page, ".exports:has(+ #clients) button")
+    rows = list(csv.reader(content.decode("utf-8-sig").splitlines()))
+    assert name.endswith("-clients.csv") and [row[0] for row in rows[1:]] == visit.column("clients", 1)
+    assert rows[0][:3] == ["client", "fault", "share kept"]
+    name, content = downloaded(page, ".exports:has(+ #chart-accuracy) button:last-child")
+    records = read_run(pruned).records
+    points = list(csv.reader(content.decode("utf-8-sig").splitlines()))[1:]
+    assert [int(row[1]) for row in points] == [record["round"] for record in records]
+    assert [float(row[2]) for row in points] == pytest.approx([r["test_accuracy"] for r in records], rel=1e-4)
+    for box in ("chart-accuracy", "chart-values", "map"):
+        name, content = downloaded(page, f".exports:has(+ #{box}) button:first-child")
+        assert name.endswith(".png") and content.startswith(b"\x89PNG") and len(content) > 3000
+    assert page.evaluate("['=1+1', 'a,b', null, -2, '-x'].map(csvCell)") == ["'=1+1", '"a,b"', "", "-2", "'-x"]
+    assert visit.messages == []
+    page.context.close()
+
+
+def test_the_address_restores_a_selection(browser, comparison, pruned, report, tmp_path) -> None:
+    visit = Visit(browser, report.as_uri(), viewport=WIDE)
+    page = visit.page
+    page.select_option("#arm", "filtered")
+    page.select_option("#seed", "1")
+    page.select_option("#round", "6")
+    page.click("#clients tbody tr:nth-child(4) button")
+    page.click("#legend button[data-arm=plain]")
+    chosen = visit.column("clients", 1)[3]
+    address = page.url
+    assert "arm=filtered&seed=1" in address and f"client={chosen}" in address and "hide=plain" in address
+    page.context.close()
+
+    visit = Visit(browser, address, viewport=WIDE)
+    page = visit.page
+    assert [page.input_value(f"#{key}") for key in ("arm", "seed", "round")] == ["filtered", "1", "6"]
+    assert page.locator("#clients tr.chosen-client button").all_inner_texts() == [chosen]
+    assert visit.series("accuracy") == ["filtered"]
+    page.context.close()
+
+    lowest = client_rows(read_run(pruned).records, read_run(pruned).clients)
+    visit = Visit(browser, f"{page_of(pruned, tmp_path)}#client={lowest[5].name}", viewport=WIDE)
+    assert visit.page.inner_text("#history-of") == f"Client {lowest[5].name}:"
+    strange = Visit(browser, f"{page_of(comparison, tmp_path)}#arm=unknown&seed=x&round=&client=%", viewport=WIDE)
+    assert strange.messages == [] and strange.page.inner_text("#title") == "small"
+    for opened in (visit, strange):
+        opened.page.context.close()
+
+
+def test_printed_page_is_light_and_has_whole_tables_and_no_buttons(browser, report) -> None:
+    visit = Visit(browser, report.as_uri(), viewport=WIDE, color_scheme="dark")
+    page = visit.page
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.evaluate("document.documentElement.dataset.theme") == "light"
+    assert not page.is_visible(".exports") and not page.is_visible("#theme")
+    width = page.evaluate("document.body.getBoundingClientRect().width")
+    wide = "[...document.querySelectorAll('table, canvas')].filter((box) => box.getBoundingClientRect().width > %f)"
+    assert page.evaluate(f"{wide % (width + 1)}.length") == 0, "nothing is wider than the paper"
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    assert page.pdf(prefer_css_page_size=True).startswith(b"%PDF") and visit.messages == []
     page.context.close()
 
 

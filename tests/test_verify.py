@@ -167,6 +167,17 @@ def test_verify_command(cli: Callable[..., str], run: Path) -> None:
         filfl.verify(run / "checkpoints")
 
 
+def test_a_run_on_flower_is_verified_by_its_files(cli: Callable[..., str], run: Path) -> None:
+    config = (run / "config.toml").read_text()
+    on_flower = config.replace('[aggregation]\nname = "mean"', '[aggregation]\nname = "flower"\nstrategy = "FedAvg"')
+    assert on_flower != config
+    (run / "config.toml").write_text(on_flower)
+    reseal(run)
+    shown = cli("verify", str(run))
+    assert "recomputed    no round: this is a run on Flower, whose rounds need the nodes and their data" in shown
+    assert shown.rstrip().endswith("The files are as the run wrote them.") and "error" not in shown
+
+
 @given(st.data())
 def test_chosen_rounds_are_within_the_budget_and_can_be_recomputed(data: st.DataObject) -> None:
     """Every chosen round follows a start or another chosen round, and all together cost at most the budget."""

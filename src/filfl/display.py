@@ -30,6 +30,11 @@ def some(names: Sequence[object] | NDArray[Any], most: int = 5) -> str:
     return ", ".join(map(str, names[:most])) + (", ..." if len(names) > most else "")
 
 
+def count(number: int, noun: str) -> str:
+    """1 seed, 3 seeds"""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def as_text(title: str, facts: Mapping[str, str]) -> str:
     """The title, and one line per fact."""
     width = max(map(len, facts), default=0)

@@ -35,23 +35,32 @@ def accuracy(outputs: Tensor, targets: Tensor) -> float:
     return float((outputs.argmax(dim=-1) == targets).double().mean())
 
 
+class ClientAccuracies:
+    """The accuracy on the test samples of each client. Samples with owner -1 belong to no client."""
+
+    def __init__(self, owners: NDArray[np.int64]) -> None:
+        self._known = np.asarray(owners) >= 0
+        self.clients, self._client, self.samples = np.unique(
+            owners[self._known], return_inverse=True, return_counts=True
+        )
+        """The clients that have test samples, and the number of their samples."""
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> NDArray[np.float64]:
+        """The accuracies of `clients`."""
+        correct = (outputs.argmax(dim=-1) == targets).cpu().numpy()[self._known]
+        return np.bincount(self._client, weights=correct) / self.samples
+
+
 def by_client(owners: NDArray[np.int64]) -> dict[str, Metric]:
     """Metrics per client, each evaluated on its own test samples: the mean accuracy of the clients, and of the worst
     tenth of them (rounded down, at least one client).
 
     `owners` is the client of each test sample, -1 if it is not known. If none is known, there are no such metrics.
     """
-    known = np.asarray(owners) >= 0
-    if not known.any():
+    accuracies = ClientAccuracies(owners)
+    if len(accuracies.clients) == 0:
         return {}
-    _, client = np.unique(owners[known], return_inverse=True)
-    sizes = np.bincount(client)
-
-    def accuracies(outputs: Tensor, targets: Tensor) -> NDArray[np.float64]:
-        correct = (outputs.argmax(dim=-1) == targets).cpu().numpy()[known]
-        return np.bincount(client, weights=correct) / sizes
-
-    tenth = max(1, len(sizes) // 10)
+    tenth = max(1, len(accuracies.clients) // 10)
     return {
         "client_accuracy": lambda outputs, targets: float(accuracies(outputs, targets).mean()),
         "worst_tenth": lambda outputs, targets: float(np.sort(accuracies(outputs, targets))[:tenth].mean()),

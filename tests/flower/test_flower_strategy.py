@@ -58,6 +58,19 @@ def test_a_filter_round_trains_all_nodes_once_and_averages_the_selected(tmp_path
     assert set(rounds[-1]["filtered"]) <= {0, 2, 4}
 
 
+def test_records_name_who_tested_the_model(tmp_path: Path) -> None:
+    def tested(out: str, share: float, **options: Any) -> list[Any]:
+        strategy = flower.FedAvg(fraction_evaluate=share)
+        made = FilFL(strategy, k=2, h=2, evaluate=loss_on_v, out=tmp_path / out)
+        made.start(federation(), initial(), num_rounds=2, **options)
+        return [record.get("tested_by") for record in records(tmp_path / out)]
+
+    assert tested("nodes", 1.0) == ["nodes", "nodes"]
+    assert tested("nobody", 0.0) == [None, None]
+    by_server = tested("server", 1.0, evaluate_fn=lambda t, arrays: MetricRecord({"accuracy": 0.5}))
+    assert by_server == ["server", "server"]
+
+
 def test_a_filtering_set_equals_an_evaluate_function(tmp_path: Path) -> None:
     found = []
     for i, evaluate in enumerate([loss_on_v, FilteringSet(new_net, *blobs(0))]):

@@ -52,8 +52,8 @@ def _entry(title: str, text: str, described: list[Option]) -> dict[str, Any]:
 def _print_table(title: str, rows: Mapping[str, Callable[..., Any]]) -> None:
     """Names, each with the first line of its documentation."""
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE, show_header=False)
-    table.add_column(min_width=24)
-    table.add_column()
+    table.add_column(min_width=24, overflow="fold")
+    table.add_column(overflow="fold")
     for name, documented in rows.items():
         table.add_row(name, escape(summary(documented)))
     console.print(table, highlight=False)

@@ -9,7 +9,8 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from filfl.commands.terminal import print_json, print_table, printable, say
+from filfl.commands import terminal
+from filfl.commands.terminal import print_json, print_table, printable
 from filfl.errors import RunError
 from filfl.report.formatting import NONE
 from filfl.report.values import MEANING, NOT_MEASURED, detection_sentence
@@ -17,6 +18,9 @@ from filfl.runs.clients import ClientRow, Z, client_rows, detection
 from filfl.runs.reader import Run, read_run
 
 STYLES = {"hurts": "red", "helps": "green", "cannot tell": "dim", "not measured": "dim"}
+
+EXPENDABLE = ("refused", "examples", "selected", "fault", "kept")
+"""The columns that a narrow terminal leaves out, the first of them first."""
 
 
 def clients_command(directory: Path, as_json: bool, as_csv: bool) -> None:
@@ -58,6 +62,6 @@ def show(run: Run, rows: Sequence[ClientRow]) -> None:
             str(row.refused or ""),
             NONE if row.examples is None else str(row.examples),
         )
-    print_table(table)
+    print_table(table, EXPENDABLE, " (--csv and --json have them)")
     if found := detection(rows):
-        say(detection_sentence(found))
+        terminal.console.print(detection_sentence(found), highlight=False, markup=False)

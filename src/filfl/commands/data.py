@@ -1,12 +1,13 @@
 """`filfl data`: a dataset in numbers, and a plot of its labels."""
 
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from filfl.commands.terminal import print_json, say
+from filfl.commands.terminal import console, print_json, say
 from filfl.config.experiment import Experiment
 from filfl.data import FederatedData
 from filfl.report.dataset import draw_labels, facts, label_counts, label_skew
@@ -23,7 +24,8 @@ def data_command(name: str, changes: Mapping[str, Any], picture: Path, as_json: 
     width = max(map(len, described))
     say(name, style="bold")
     for fact, value in described.items():
-        say(f"  {fact:{width}s}  {value}")
+        hanging = " " * (width + 4)
+        say(textwrap.fill(f"  {fact:{width}s}  {value}", console.width, subsequent_indent=hanging))
     drawn = None
     if dataset.classes and not can_draw():
         say(f"picture  none: it {NEEDS_MATPLOTLIB}")

@@ -10,6 +10,7 @@ from filfl.commands.terminal import console, default_directory, missing_words, p
 from filfl.comparison.progress import RunDisplay
 from filfl.config.experiment import Experiment
 from filfl.config.plugins import name_of
+from filfl.display import count
 from filfl.runs.seal import CONFIG
 from filfl.runs.summary import LAST
 from filfl.simulation import Result, simulate
@@ -28,7 +29,7 @@ def run_command(
     config = Experiment.load(source).at_scale(scale).config(changes)
     trackers = make_trackers(track)
     directory = out or default_directory(config.name, resume, CONFIG)
-    say(f"{config.name}: {config.rounds} rounds, seed {config.seed}", style="bold")
+    say(f"{config.name}: {count(config.rounds, 'round')}, seed {config.seed}", style="bold")
     say(
         f"data {name_of('data', config.data)}, filter {config.filter.name}, "
         f"selection {name_of('selection', config.selection)} (k = {config.selection.k})"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from filfl.commands.terminal import say
 from filfl.config.config import Config
 from filfl.config.experiment import LAPTOP
-from filfl.report.formatting import count
+from filfl.display import count
 from filfl.simulation.estimate import estimate
 from filfl.system import num_cores
 

@@ -1,12 +1,11 @@
 """What the commands share: the console, the default directory for results, and the end after Ctrl-C."""
 
-import copy
 import json
 import math
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from io import TextIOWrapper
@@ -64,28 +63,35 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def print_table(table: Table) -> None:
-    """Print a table and its caption. In a narrow terminal, it is printed in parts that each repeat the first column."""
-    first, *rest = table.columns
-    wide = console.options.update_width(10_000)
-    while rest:
-        for n in range(len(rest), 0, -1):
-            part = copy.copy(table)
-            part.columns = [replace(column, _index=i) for i, column in enumerate([first, *rest[:n]])]
-            if Measurement.get(console, wide, part).maximum <= console.width:
-                break
-        rest = rest[n:]
-        part.caption = None
-        console.print(part)
-        table.title = None
-    console.print(table.caption, style="dim", highlight=False)
+def print_table(table: Table, expendable: Sequence[str] = (), everything: str = "") -> None:
+    """Print a table and its caption. A terminal that is too narrow for all columns shows fewer, with whole cells.
+
+    expendable: the headings of the columns to leave out, the first of them first; then from the right.
+    everything: where all columns are.
+    """
+    wide, left_out = console.options.update_width(10_000), []
+    while len(table.columns) > 2 and Measurement.get(console, wide, table).maximum > console.width:
+        headings = [str(column.header) for column in table.columns]
+        heading = next((each for each in expendable if each in headings), headings[-1])
+        left_out.append(heading)
+        kept = [column for column in table.columns if column.header != heading]
+        table.columns = [replace(column, _index=i) for i, column in enumerate(kept)]
+    for i, column in enumerate(table.columns):
+        column.no_wrap, column.overflow = i > 0, "fold"
+    console.print(table.title, style="bold", highlight=False)
+    caption, table.title, table.caption = table.caption, None, None
+    console.print(table)
+    if left_out:
+        names = ", ".join(" ".join(heading.split()) for heading in left_out)
+        console.print(f"Not shown at this width: {names}{everything}.", highlight=False, markup=False)
+    console.print(caption, style="dim", highlight=False)
 
 
 def show_comparison(comparison: "Comparison") -> None:
     """The table, and where the files are."""
     from filfl.simulation.result import NEEDS_MATPLOTLIB, can_draw
 
-    print_table(comparison.table.rich())
+    print_table(comparison.table.rich(), comparison.table.expendable, f" (all are in {comparison.path.name})")
     say(f"table           {comparison.path}")
     if comparison.pictures:
         say(f"picture         {comparison.pictures[0]}")

@@ -7,6 +7,7 @@ from pathlib import Path
 import typer
 
 from filfl.commands.terminal import print_json, say
+from filfl.display import count
 from filfl.simulation import Verification, verify
 
 
@@ -40,7 +41,7 @@ def show(found: Verification) -> None:
     if found.files:
         say(f"hashes        {', '.join(found.files)}: unchanged")
     elif not found.finished:
-        say(f"hashes        none: the run is not finished ({found.rounds} rounds)")
+        say(f"hashes        none: the run is not finished ({count(found.rounds, 'round')})")
     say(f"checkpoints   {f'intact after round {spans(found.checkpoints)}' if found.checkpoints else 'none'}")
     if found.why_not:
         say(f"recomputed    no round: {found.why_not}")
@@ -49,7 +50,13 @@ def show(found: Verification) -> None:
         say(f"              not recomputed: {_rounds(found.not_recomputed)}")
     for problem in found.problems:
         say(f"failed        {problem}", style="red")
-    say("The run is as it was written." if found.ok else "The run is not as it was written.", style="bold")
+    say(_result(found), style="bold")
+
+
+def _result(found: Verification) -> str:
+    if not found.ok:
+        return "The run is not as it was written."
+    return "The files are as the run wrote them." if found.why_not else "The run is as it was written."
 
 
 def spans(rounds: Sequence[int]) -> str:

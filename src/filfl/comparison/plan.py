@@ -43,6 +43,7 @@ class Plan:
         return {
             "title": self.title,
             "seeds": list(self.seeds),
+            **({} if self.compare.target is None else {"target": self.compare.target}),
             **self.facts,
             "arms": {arm.name: {"against": arm.against, **arm.changes, **self._own_names(arm)} for arm in self.arms},
             "runs": {

@@ -35,7 +35,7 @@ from filfl.config.sections import Checkpoint, Evaluate, Execution, FilterOptions
 from filfl.core.guard import Guard
 from filfl.data import Dataset, FederatedData
 from filfl.data.arrays import Arrays
-from filfl.display import as_html, as_text
+from filfl.display import as_html, as_text, count
 from filfl.errors import ConfigError, DataError, PluginError, only_from_python
 from filfl.filtering import Filter, FilterFunction
 from filfl.filtering.own import OwnFilter
@@ -214,7 +214,7 @@ class Config:
             name = self.filter.name if section == "filter" else name_of(section, plugin) if section in KINDS else None
             facts[section] = ", ".join([name, *texts] if name else texts)
         shown = {section: text for section, text in facts.items() if text}
-        return f"Config {self.name}: {self.rounds} rounds, seed {self.seed}", shown
+        return f"Config {self.name}: {count(self.rounds, 'round')}, seed {self.seed}", shown
 
     def check(self) -> None:
         """Raise `ConfigError` with all values outside their range and all contradictions between options."""

@@ -72,6 +72,12 @@ def plugin_class(section: str, name: object) -> type[Any]:
     raise ConfigError(unknown_name(f"{section}.name", name, [*kind.registry, f"an import path {IMPORT_PATH}"]))
 
 
+def on_flower(table: Mapping[str, Any]) -> bool:
+    """Whether this is the config of a run on Flower."""
+    names = {section: table[section].get("name") for section in KINDS if isinstance(table.get(section), Mapping)}
+    return any(name in KINDS[section].on_flower for section, name in names.items())
+
+
 def name_of(section: str, plugin: object) -> str:
     """The name of a plug-in in a config: from the registry, or else its import path."""
     cls, kind = type(plugin), KINDS[section]

@@ -255,6 +255,7 @@ class FlowerRun:
             "test_accuracy": next((numbers[name] for name in ACCURACY_NAMES if name in numbers), None),
             "test_loss": next((numbers[name] for name in LOSS_NAMES if name in numbers), None),
             "metrics": numbers,
+            **({"tested_by": "server" if by_server else "nodes"} if scores else {}),
             "notes": self.clients.take_notes(),
             **self._evaluation_bytes,
         }

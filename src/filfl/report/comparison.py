@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from filfl.comparison.plan import Plan
 from filfl.config.config import dotted_keys, identity_of
 from filfl.config.figure import Figure
+from filfl.display import count
 from filfl.errors import ConfigError
-from filfl.report.formatting import count
 from filfl.report.measures import key_of, primary_of
 from filfl.report.series import curve_keys, curve_named, rounded, series_of, thinned
 from filfl.report.statistics import ArmStatistics, Spread, compare_arms, default_rounds, default_target
@@ -50,7 +50,8 @@ class Comparison:
     """The table of `filfl compare`."""
     measure: str
     """The measure of the tests."""
-    target: float
+    target: float | None
+    """The target of the columns "to target"; None if there is none."""
     drawn: "Drawn"
     primary: Primary
     pictures: Sequence[Path] = ()
@@ -167,7 +168,9 @@ def read_comparison(plan: Plan, figure: Figure | None = None) -> Comparison:
     }
     title = f"{plan.title} ({count(len(plan.seeds), 'seed')})"
     measure = figure.measure if figure else key_of(primary)
-    table = comparison_table(title, statistics, target, len(plan.seeds), measure, primary)
+    table = comparison_table(
+        title, statistics, target, len(plan.seeds), measure, primary, automatic=plan.compare.target is None
+    )
     return Comparison(plan, runs, statistics, table, measure, target, drawn, primary)
 
 

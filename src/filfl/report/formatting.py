@@ -29,22 +29,26 @@ def points(difference: float) -> str:
 
 
 def signed(value: float, form: str = "{:+.3g}") -> str:
-    """A number with its sign: +0.25"""
+    """A number with its sign: +0.25; 0 has none."""
     text = form.format(value)
+    if not text.strip("+-0."):
+        return text[1:]
     return MINUS + text[1:] if text.startswith("-") else text
 
 
 def megabytes(num_bytes: float) -> str:
-    """17.0 MB; large ones in GB."""
+    """17.0 MB; large ones in GB, small ones in kB."""
     unit, size = ("GB", num_bytes / 1e9) if num_bytes >= 1e10 else ("MB", num_bytes / 1e6)
+    if num_bytes < 1e5:
+        unit, size = "kB", num_bytes / 1e3
     digits = 0 if size >= 100 else 1 if size >= 10 else 2
     return f"{size:,.{digits}f} {unit}"
 
 
-def to_target(spread: Spread | None, text: Callable[[float], str]) -> str:
+def to_target(spread: Spread | None, text: Callable[[float], str], finished: bool = True) -> str:
     """The mean over the seeds that reached the target, and how many did, if not all: 27 (2/3)"""
     if spread is None:
-        return "never"
+        return "never" if finished else "not yet"
     return text(spread.mean) + (f" ({spread.count}/{spread.of})" if spread.count < spread.of else "")
 
 
@@ -56,11 +60,6 @@ def p_value(p: float | None) -> str:
 def p_equals(p: float) -> str:
     """p = 0.0123, or p < 0.0001"""
     return f"p = {p:.4f}" if p >= 0.0001 else "p < 0.0001"
-
-
-def count(number: int, noun: str) -> str:
-    """1 seed, 3 seeds"""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def markdown_rows(headings: Sequence[str], rows: Sequence[Sequence[str]], align: str = "---") -> list[str]:

@@ -67,12 +67,17 @@ class ArmStatistics:
 def compare_arms(
     runs: Mapping[str, Sequence[Records]],
     against: Mapping[str, str],
-    target: float,
+    target: float | None,
     at: Sequence[int],
     primary: Primary = ACCURATE,
 ) -> list[ArmStatistics]:
-    """The statistics of every arm. `runs` holds the records of each seed, with the seeds in the same order."""
+    """The statistics of every arm. `runs` holds the records of each seed, with the seeds in the same order. Without a
+    target, no arm reaches it."""
     keys = measure_keys(records for seeds in runs.values() for records in seeds)
+
+    def to_target(records: Records) -> tuple[int | None, int | None]:
+        return (None if target is None else reached(records, target, primary)) or (None, None)
+
     measures = {
         arm: {key: spread for key in keys if (spread := over_seeds(seeds, measure_named(key).of))}
         for arm, seeds in runs.items()
@@ -83,8 +88,8 @@ def compare_arms(
             against=against[arm],
             measures=measures[arm],
             accuracy_at={t: over_seeds(seeds, partial(at_round, t=t, primary=primary)) for t in at},
-            rounds_to_target=over_seeds(seeds, lambda records: (reached(records, target, primary) or (None, None))[0]),
-            uplink_to_target=over_seeds(seeds, lambda records: (reached(records, target, primary) or (None, None))[1]),
+            rounds_to_target=over_seeds(seeds, lambda records: to_target(records)[0]),
+            uplink_to_target=over_seeds(seeds, lambda records: to_target(records)[1]),
             tests={
                 name: compared(spread.values, measures[against[arm]][name].values)
                 for name, spread in measures[arm].items()
@@ -95,12 +100,13 @@ def compare_arms(
     ]
 
 
-def default_target(runs: Mapping[str, Sequence[Records]], primary: Primary = ACCURATE) -> float:
-    """A tenth worse than the best final value of all arms: nine tenths of an accuracy, 1.1 times a loss."""
+def default_target(runs: Mapping[str, Sequence[Records]], primary: Primary = ACCURATE) -> float | None:
+    """A tenth worse than the best final value of all arms: nine tenths of an accuracy, 1.1 times a loss. None if no arm
+    has a value, or if there is only one arm, which would be measured by itself."""
     finals = [over_seeds(seeds, measure_named(key_of(primary)).of) for seeds in runs.values()]
     means = [spread.mean for spread in finals if spread]
-    if not means:
-        return 0.0
+    if not means or len(runs) == 1:
+        return None
     best = min(means) if primary.lower else max(means)
     return best * (0.9 if (best >= 0) != primary.lower else 1.1)
 

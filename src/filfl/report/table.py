@@ -9,9 +9,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from filfl.display import count
 from filfl.report.formatting import (
     NONE,
-    count,
     markdown_rows,
     megabytes,
     p_value,
@@ -41,6 +41,8 @@ class ComparisonTable:
     columns: dict[str, list[str]]
     """By heading, one text per arm."""
     caption: str
+    expendable: tuple[str, ...] = ()
+    """The headings of the columns that a narrow terminal leaves out, the first of them first."""
 
     def rows(self) -> list[tuple[str, ...]]:
         return list(zip(*self.columns.values(), strict=True))
@@ -88,24 +90,36 @@ class ComparisonTable:
 def comparison_table(
     title: str,
     arms: Sequence[ArmStatistics],
-    target: float,
+    target: float | None,
     seeds: int,
     measure: str | None = None,
     primary: Primary = ACCURATE,
+    automatic: bool = False,
 ) -> ComparisonTable:
-    """One row per arm. The p-values are those of `measure`, by default of the primary metric."""
+    """One row per arm. The p-values are those of `measure`, by default of the primary metric. A target that no arm
+    reaches has no columns. automatic: whether the target was not given, but computed from the results."""
     known = dict.fromkeys(name for arm in arms for name in arm.measures)
     main = key_of(primary)
     measure = measure or main
     columns = {"arm": [arm.arm for arm in arms]}
+    result, to_goal = "test loss" if primary.name == "loss" else primary.name, ""
     if main in known:
         first = measure_named(main)
         columns[first.heading] = [spread_text(arm.measures.get(main), first.form) for arm in arms]
         for t in arms[0].accuracy_at:
             columns[f"@{t}"] = [spread_text(arm.accuracy_at[t], first.form, with_std=False) for arm in arms]
-        goal = f"{target:.2g}" if main in SHARES else f"{target:.4g}"
-        columns[f"rounds\nto {goal}"] = [to_target(arm.rounds_to_target, "{:.0f}".format) for arm in arms]
-        columns[f"MB\nto {goal}"] = [to_target(arm.uplink_to_target, lambda sent: f"{sent / 1e6:.1f}") for arm in arms]
+        goal = "" if target is None else f"{target:.2g}" if main in SHARES else f"{target:.4g}"
+        if goal and not any(arm.rounds_to_target for arm in arms):
+            to_goal = f" No arm reached the target {result} {goal}."
+        elif goal:
+            chosen = ", a tenth worse than the best final one" if automatic else ""
+            to_goal = (
+                f" Rounds and uplink MB to the target {result}{chosen}: mean over the seeds that reached it; (2/3) "
+                "means 2 of 3 seeds."
+            )
+            sent = [to_target(arm.uplink_to_target, lambda each: f"{each / 1e6:.1f}") for arm in arms]
+            columns[f"rounds\nto {goal}"] = [to_target(arm.rounds_to_target, "{:.0f}".format) for arm in arms]
+            columns[f"MB\nto {goal}"] = sent
     own = [name for name in known if name.startswith(OWN)]
     for name in dict.fromkeys(["accuracy", *own, *MEASURES]):
         if name in (known.keys() - {*WITHOUT_COLUMN} | {measure}) - {main}:
@@ -121,21 +135,31 @@ def comparison_table(
             against.setdefault(arm.against, []).append(arm.arm)
     tests = "; ".join(f"{', '.join(tested)} against {base}" for base, tested in against.items())
     what = "the final accuracy" if measure == "accuracy" else measure_named(measure).title
-    name = "test loss" if primary.name == "loss" else primary.name
     finals = "Final metrics and losses" if own else "Final accuracy and losses"
     caption = (
         f"Mean ± standard deviation over {count(seeds, 'seed')}. {finals}: mean of the last {LAST} "
-        f"rounds that have them. @t: {name} at round t. Rounds and uplink MB to the target {name}: mean over the "
-        "seeds that reached it; (2/3) means 2 of 3 seeds. |S^f|: mean over the rounds."
+        f"rounds that have them. @t: {result} at round t.{to_goal} |S^f|: mean over the rounds."
         + (f" p: two-sided t-tests on {what}, {tests}." if tests else "")
     )
-    return ComparisonTable(title, columns, caption)
+    early = [f"@{t}" for t in arms[0].accuracy_at] if arms else []
+    least = [key for key in (*reversed(MEASURES), *own) if key != "filtered"]
+    details = [measure_named(key).heading for key in (*least, "filtered") if key not in (main, measure)]
+    order = ["paired\np", *details, *early, *(heading for heading in columns if heading.startswith("MB\nto "))]
+    return ComparisonTable(title, columns, caption, tuple(heading for heading in order if heading in columns))
 
 
 def page_row(
-    arm: ArmStatistics, against: ArmStatistics, primary: Primary = ACCURATE, own: Sequence[str] = ()
+    arm: ArmStatistics,
+    against: ArmStatistics,
+    primary: Primary = ACCURATE,
+    own: Sequence[str] = (),
+    finished: bool = True,
 ) -> dict[str, Cell]:
-    """The row of an arm in the table of the HTML page; page/tables.js has the headings. `own`: keys of own metrics."""
+    """The row of an arm in the table of the HTML page; page/tables.js has the headings.
+
+    against: the arm that it is compared with; itself if it is not compared. own: keys of own metrics. finished: whether
+    all runs of the arm are.
+    """
     texts: dict[str, Callable[[Spread | None], str]] = {
         **dict.fromkeys(SHARES, percent),
         **dict.fromkeys(("test-loss", "train-loss"), lambda spread: spread_text(spread, between=" ± ")),
@@ -147,8 +171,8 @@ def page_row(
     change = NONE if difference is None else f"{change_text(difference, primary)} to {against.arm}"
     return {
         **{name: _cell(arm.measures.get(name), text) for name, text in texts.items()},
-        "rounds-to-target": _cell(arm.rounds_to_target, lambda spread: to_target(spread, "{:.0f}".format)),
-        "uplink-to-target": _cell(arm.uplink_to_target, lambda spread: to_target(spread, megabytes)),
+        "rounds-to-target": _cell(arm.rounds_to_target, lambda spread: to_target(spread, "{:.0f}".format, finished)),
+        "uplink-to-target": _cell(arm.uplink_to_target, lambda spread: to_target(spread, megabytes, finished)),
         "difference": (difference, change),
         "welch-p": (welch, p_value(welch)),
         "paired-p": (paired, p_value(paired)),

@@ -4,8 +4,8 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from filfl.display import some
-from filfl.report.formatting import NONE, count, signed
+from filfl.display import count, some
+from filfl.report.formatting import NONE, signed
 from filfl.runs.clients import ClientRow, Detection, Z
 
 MOST_NAMED = 4

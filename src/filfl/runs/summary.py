@@ -12,6 +12,9 @@ from filfl.runs.metrics import ACCURATE, Primary, own_metrics
 
 LAST = 5
 """The final accuracy is the mean over this number of last tested rounds, because a single round is noisy."""
+CLIENT_TESTS = "client_tests"
+"""The entry of summary.json with the final model's accuracy on the test samples of each client: lists of their ids,
+their numbers of test samples and their accuracies."""
 
 Record = Mapping[str, Any]
 Records = Sequence[Record]

@@ -22,6 +22,7 @@ from filfl.data.ridge import LeastSquares
 from filfl.errors import ConfigError, DataError, PluginError
 from filfl.evaluation import (
     Augment,
+    ClientAccuracies,
     Loss,
     Metric,
     Samples,
@@ -39,6 +40,7 @@ from filfl.runs.client_table import ClientTable
 from filfl.runs.files import to_json
 from filfl.runs.make_server import make_server
 from filfl.runs.metrics import ATTACK_SUCCESS, LOSS, MEASURED
+from filfl.runs.summary import CLIENT_TESTS
 from filfl.simulation.executors.open import open_clients
 from filfl.simulation.executors.serial import LocalTraining, samples_on
 from filfl.simulation.training_on_v import TrainingOnV
@@ -89,6 +91,15 @@ class Parts:
             whose = data.origin("trusted" if data.trusted else "clients").removeprefix("held-out ")
             sets["filtering_set"] = f"{CLIENT_DATA[options.data]} {whose}"
         return sets
+
+    def tested_clients(self, w: Weights) -> dict[str, Any]:
+        """The accuracy of w on the test samples of each client, for the summary; empty if no sample has a client."""
+        accuracies = ClientAccuracies(self.data.test_clients)
+        if not self.data.classes or len(accuracies.clients) == 0:
+            return {}
+        found = accuracies(outputs(self.net, w, self.test_set), self.test_set.y)
+        lists = {"id": accuracies.clients, "samples": accuracies.samples, "accuracy": found}
+        return {CLIENT_TESTS: {name: values.tolist() for name, values in lists.items()}}
 
     def client_table(self) -> ClientTable:
         """Names, sizes and faults of the clients."""

@@ -16,7 +16,7 @@ from torch import nn
 from filfl.config.config import Config
 from filfl.config.plugins import name_of
 from filfl.data.inputs import Inputs
-from filfl.display import as_html, as_text, some, sparkline
+from filfl.display import as_html, as_text, count, some, sparkline
 from filfl.errors import ConfigError, PluginError
 from filfl.runs.client_table import ClientTable
 from filfl.runs.clients import ClientRow, client_rows
@@ -143,9 +143,10 @@ class Result:
 
     def _description(self) -> tuple[str, dict[str, str]]:
         config, summary = self.config, self.summary
+        plugins = {section: name_of(section, getattr(config, section)) for section in ("data", "selection")}
         title = (
-            f"{config.name}: {len(self.records)} rounds, seed {config.seed}, data {name_of('data', config.data)}, "
-            f"filter {config.filter.name}, selection {name_of('selection', config.selection)}"
+            f"{config.name}: {count(len(self.records), 'round')}, seed {config.seed}, data {plugins['data']}, "
+            f"filter {config.filter.name}, selection {plugins['selection']}"
         )
         facts = {}
         curves = ("final accuracy", "final_accuracy", "test_accuracy"), ("final loss", "final_loss", "test_loss")

@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from filfl.config.config import Config
+from filfl.config.plugins import on_flower
 from filfl.core.server import State
 from filfl.data import Dataset, FederatedData
 from filfl.errors import ConfigError, FilflError, RunError, one_line
@@ -167,6 +168,8 @@ class _Checks:
     def config(self) -> Config:
         if not self.run.table:
             raise RunError(f"{CONFIG} is damaged")
+        if on_flower(self.run.table):
+            raise RunError("this is a run on Flower, whose rounds need the nodes and their data")
         return Config.from_table(self.run.table)
 
     def require_functions(self, **given: object) -> None:

@@ -13,6 +13,7 @@ from filfl.report.series import rounded
 from filfl.report.values import NOT_MEASURED, detection_sentence, hurting_sentence
 from filfl.runs.clients import ClientRow, Z, client_rows, detection
 from filfl.runs.reader import Run
+from filfl.runs.summary import CLIENT_TESTS
 
 AWAY, AVAILABLE, FILTERED_OUT, IN, SELECTED, REFUSED = range(6)
 """The states of a client in a round. AVAILABLE: not considered by the filter so far. IN: may be selected."""
@@ -61,7 +62,18 @@ def client_map(run: Run) -> dict[str, Any]:
         "available": available.tolist() if all_listed else None,
         **{part: [rounds[k] for k in shown.tolist()] for part, rounds in counts.items()},
         "trusted": clients.trusted[shown].tolist() if clients else None,
+        **_own_tests(run, shown.tolist()),
     }
+
+
+def _own_tests(run: Run, shown: Sequence[int]) -> dict[str, Any]:
+    """The final model's accuracy on the test samples of each client, and their number; None where there are none."""
+    stored = (run.summary or {}).get(CLIENT_TESTS)
+    if not isinstance(stored, Mapping):
+        return {"accuracy": None}
+    found = {k: (n, each) for k, n, each in zip(stored["id"], stored["samples"], stored["accuracy"], strict=True)}
+    tests = [found.get(k, (None, None)) for k in shown]
+    return {"accuracy": [_short(each) for _, each in tests], "tests": [n for n, _ in tests]}
 
 
 def client_values(run: Run, most: int) -> dict[str, Any]:

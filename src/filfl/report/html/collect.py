@@ -1,7 +1,6 @@
 """From directories to the sections of a report: comparisons, reproductions, single runs, or folders of them."""
 
 import contextlib
-import json
 import math
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,6 +43,7 @@ class Section:
     seeds: tuple[int, ...]
     arms: tuple[ArmRuns, ...]
     target: float | None = None
+    """The target that was given; None if there is none."""
     planned: bool = True
     """Whether every arm should have a run for every seed."""
     problems: tuple[str, ...] = ()
@@ -114,7 +114,7 @@ def _comparison(place: Path, read: Read) -> Section:
             if len(runs) != len(seeds) or changes["against"] not in plan["arms"]:
                 raise ValueError("not one run per seed, or tested against an arm that does not exist")
             arms.append(ArmRuns(name, changes["against"], tuple(runs)))
-        return Section(str(plan["title"]), place, seeds, tuple(arms), _target(place))
+        return Section(str(plan["title"]), place, seeds, tuple(arms), _target(plan))
     except Exception:  # of any parser, for any content
         problem = f"{PLAN} is damaged: showing the runs that were found, tested against the one without a filter"
         inside = [run for inner in sorted(place.iterdir()) if inner.is_dir() for run in _search(inner, DEPTH)]
@@ -122,13 +122,10 @@ def _comparison(place: Path, read: Read) -> Section:
         return Section(place.resolve().name, place, seeds, found, planned=False, problems=(problem,))
 
 
-def _target(comparison: Path) -> float | None:
-    """The target that the finished comparison used."""
-    try:
-        target = json.loads((comparison / "summary.json").read_bytes())["target"]
-        return float(target) if math.isfinite(target) else None
-    except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
-        return None
+def _target(plan: Mapping[str, Any]) -> float | None:
+    """The target that the comparison was given; None if it has none."""
+    target = plan.get("target")
+    return float(target) if isinstance(target, int | float) and math.isfinite(target) else None
 
 
 def _grouped(runs: Sequence[Run]) -> tuple[tuple[ArmRuns, ...], tuple[int, ...]]:

@@ -14,13 +14,12 @@ import numpy as np
 from markupsafe import Markup
 
 import filfl
-from filfl.config.config import dotted_keys
-from filfl.config.schema import show
 from filfl.errors import encodable, one_line
 from filfl.report.html.clients import MOST_DECISIONS, client_map, client_values, decisions
 from filfl.report.html.collect import ArmRuns, Section
 from filfl.report.html.events import events
-from filfl.report.html.headline import filtering_set_warnings, goal_text, headline, measure, problems_of
+from filfl.report.html.headline import WHERE, filtering_set_warnings, goal_text, headline, measure, problems_of, tested
+from filfl.report.html.standing import ranked, settings, tested_by
 from filfl.report.measures import OWN, SHARES, key_of, measure_keys, primary_of
 from filfl.report.series import Series, arm_places, curve_named, rounded, series_of, uploaded
 from filfl.report.table import page_row
@@ -29,7 +28,7 @@ from filfl.runs.metrics import LOSS
 from filfl.runs.reader import Run
 from filfl.runs.summary import LAST
 
-SCRIPTS = ("dom.js", "charts.js", "clients.js", "values.js", "filtering.js", "tables.js", "page.js")
+SCRIPTS = ("dom.js", "export.js", "charts.js", "clients.js", "values.js", "filtering.js", "tables.js", "page.js")
 """In the order in which the page loads them."""
 PAGE = resources.files("filfl.report.html") / "page"
 
@@ -112,18 +111,6 @@ def to_script(data: dict[str, Any]) -> str:
     return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
-def settings(section: Section) -> dict[str, Any]:
-    """The config keys that all arms share, and those that differ, with one value per arm (None if not set). Values are
-    as in TOML. The page shows name and seed elsewhere."""
-    configs = [dotted_keys(arm.started[0].table) if arm.started else {} for arm in section.arms]
-    tables = [{key: show(value) for key, value in each.items() if key not in ("name", "seed")} for each in configs]
-    known = [table for table in tables if table]
-    keys = dict.fromkeys(key for table in known for key in table)
-    shared = {key: known[0][key] for key in keys if all(table.get(key) == known[0].get(key) for table in known)}
-    differing = [[key, [table.get(key) for table in tables]] for key in keys if key not in shared]
-    return {"shared": list(shared.items()), "differing": differing}
-
-
 def _section(section: Section, most: int, show: ShowRun) -> dict[str, Any]:
     statistics, target = measure(section)
     primary, own = primary_of(section.started), own_keys(section)
@@ -134,12 +121,17 @@ def _section(section: Section, most: int, show: ShowRun) -> dict[str, Any]:
         "place": str(section.place),
         "seeds": section.seeds,
         "target": target,
+        "automatic": section.target is None,
+        "ranked": ranked(section) and len(section.arms) > 1,
+        "finished": section.finished,
+        "planned": section.planned,
+        "where": WHERE[tested_by(section)],
         "primary": {
             "key": key_of(primary),
-            "name": "test loss" if primary.name == LOSS else primary.name,
+            "name": primary.name if primary.name != LOSS or WHERE[tested_by(section)] else "test loss",
             "share": key_of(primary) in SHARES,
             "lower": primary.lower,
-            "goal": goal_text(target, primary),
+            "goal": "" if target is None else goal_text(target, primary),
         },
         "own": [{"key": key, "name": key.removeprefix(OWN)} for key in own],
         "problems": problems_of(section),
@@ -149,7 +141,10 @@ def _section(section: Section, most: int, show: ShowRun) -> dict[str, Any]:
             {"name": arm.name, "against": arm.against, "colour": places[arm.name][0], "line": places[arm.name][1]}
             for arm in section.arms
         ],
-        "measures": [page_row(arm, by_name[arm.against], primary, own) for arm in statistics],
+        "measures": [
+            page_row(arm, by_name[arm.against] if tested(section, arm.arm) else arm, primary, own, section.finished)
+            for arm in statistics
+        ],
         "curves": _curves(section),
         "settings": settings(section),
         "runs": [{"arm": i, **show(run, most)} for i, arm in enumerate(section.arms) for run in arm.started],

@@ -3,7 +3,6 @@
 const SHARE = { unit: " %", times: 100, digits: 1 };
 const NUMBER = { unit: "", times: 1, digits: 3 };
 const CHARTS = [
-  { key: "test-loss", title: "Test loss", ...NUMBER },
   { key: "train-loss", title: "Train loss", unit: "", times: 1, digits: 3 },
   { key: "filtered", title: "Clients that may be selected, |Sᶠ|", unit: "", times: 1, digits: 1, zero: true, step: true },
   { key: "noisy", title: "Bad clients among them", unit: " %", times: 1, digits: 0, zero: true, step: true },
@@ -12,12 +11,14 @@ const MOST_TIMES = 4; // Uplinks that differ by more than this are drawn on a lo
 const charts = new Map();
 
 /** The charts of a section: that of the primary metric first, and large. */
-function chartSpecs({ primary, own }) {
-  const title = `Test ${primary.name.replace(/^test /, "").replaceAll("_", " ")}`;
+function chartSpecs({ primary, own, where }) {
+  const named = (name) => (where ? `${name[0].toUpperCase()}${name.slice(1)}${where}` : `Test ${name}`);
+  const title = named(primary.name.replace(/^test /, "").replaceAll("_", " "));
   const scale = primary.share ? SHARE : NUMBER;
   const others = [
-    { key: "accuracy", title: "Test accuracy", ...SHARE },
-    ...own.map(({ key, name }) => ({ key, title: `Test ${name}`, ...NUMBER })),
+    { key: "accuracy", title: named("accuracy"), ...SHARE },
+    ...own.map(({ key, name }) => ({ key, title: named(name), ...NUMBER })),
+    { key: "test-loss", title: named("loss"), ...NUMBER },
     ...CHARTS,
   ].filter(({ key }) => key !== primary.key);
   return [
@@ -42,10 +43,30 @@ function drawCharts(section) {
     for (const { key } of there) charts.set(key, newChart(key));
   }
   for (const spec of there) {
-    const words = hasTarget(spec, section) ? `dotted: target ${shortNumber(spec.times * section.target)}${spec.unit}` : "";
-    byId(`chart-${spec.key}`).previousElementSibling.lastElementChild.textContent = words;
+    const chosen = section.automatic ? " (automatic)" : "";
+    const words = hasTarget(spec, section) ? `dotted: target ${shortNumber(spec.times * section.target)}${spec.unit}${chosen}` : "";
+    const plot = byId(`chart-${spec.key}`);
+    plot.parentElement.querySelector("h3 .muted").textContent = words;
+    offer(plot, `the chart ${spec.title}`, {
+      PNG: () => downloadPng(spec.key, spec.title, armLegend(section), plot.querySelector("canvas")),
+      CSV: () => downloadCsv(spec.key, curveRows(spec, section)),
+    });
     charts.get(spec.key).setOption(chartOption(spec, section), { replaceMerge: ["series"] });
   }
+}
+
+/** The arms that are shown, for the legend of a picture. */
+function armLegend(section) {
+  return section.arms.filter(({ name }) => !choices.hidden.has(name)).map((arm) => ({ name: arm.name, shade: armColour(arm) }));
+}
+
+/** The points of every arm, hidden ones included. */
+function curveRows(spec, section) {
+  const first = spec.key === "uplink" ? "megabytes sent" : "round";
+  const points = section.curves[spec.key].flatMap((line, i) =>
+    line.x.map((x, at) => [section.arms[i].name, x, line.mean[at], line.std[at]]),
+  );
+  return [["method", first, "mean", "standard deviation over seeds"], ...points];
 }
 
 function chartBox(spec, small) {
@@ -80,6 +101,9 @@ function newChart(key) {
 }
 
 function drawLegend(section) {
+  const lines = section.seeds.length > 1 ? "Lines are means over seeds, bands are one standard deviation." : "Lines are single runs.";
+  const hide = section.arms.length > 1 ? " Click a name to hide or show it in all charts." : "";
+  byId("lines").replaceChildren(lines, element("span", { class: "screen" }, hide));
   const buttons = section.arms.map((arm) =>
     element(
       "button",
@@ -100,6 +124,7 @@ function drawLegend(section) {
 
 function toggleArm(section, name) {
   if (!choices.hidden.delete(name)) choices.hidden.add(name);
+  remember();
   drawCharts(section);
   byId("legend").querySelector(`[data-arm="${CSS.escape(name)}"]`).focus();
 }
@@ -195,7 +220,7 @@ function zoom(slider, [start, end] = choices.zoom) {
 }
 
 function hasTarget(spec, section) {
-  return spec.target === true && section.target !== 0;
+  return spec.target === true && section.measures.some((row) => row["rounds-to-target"][0] !== null);
 }
 
 /** The target, in charts of the primary metric. */

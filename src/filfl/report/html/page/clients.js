@@ -24,11 +24,12 @@ function drawClients(section) {
   drawRunChooser(section, run, byId("arm"), byId("seed"));
   const { of, ids } = run.clients;
   const some = ids.length < of ? ` (showing the ${ids.length.toLocaleString("en")} most active)` : "";
-  byId("shown").textContent = `${of.toLocaleString("en")} clients${some}, ${run.done} of ${run.rounds} rounds`;
+  byId("shown").textContent = `${count(of, "client")}${some}, ${run.done} of ${count(run.rounds, "round")}`;
   const clients = run.clients;
   const used = new Set(clients.map.join(""));
   const legend = STATES.map((words, i) => (used.has(String(i)) ? stateKey(`var(--state-${i})`, words) : null));
   if (clients.fault && clients.fault.some(Boolean)) legend.push(stateKey("var(--arm-3)", "bad client: mark on the left"));
+  if (clients.trusted && clients.trusted.some(Boolean)) legend.push(element("span", {}, "trusted: its labels are known to be right"));
   if (clients.considered.some(Boolean)) legend.push(stateKey("var(--muted)", "tick on top: filter round"));
   byId("states").replaceChildren(...legend.filter(Boolean));
   drawClientTable(section, run);
@@ -42,7 +43,8 @@ function stateKey(background, words) {
 /** The run that the user chose; otherwise the one of the headline, or one that filters, of the best method if it can. */
 function chosenRun(section) {
   const wanted = choices.run || section.headline.run;
-  const same = wanted && section.runs.find((run) => section.arms[run.arm].name === wanted.arm && run.seed === wanted.seed);
+  const its = wanted ? section.runs.filter((run) => section.arms[run.arm].name === wanted.arm) : [];
+  const same = its.find((run) => run.seed === wanted.seed) || its[0];
   if (same) return same;
   const best = section.headline.tiles.length ? section.headline.tiles[0].arm : null;
   const filtering = section.runs.filter((run) => run.traces.length);
@@ -61,6 +63,7 @@ function drawRunChooser(section, run, armSelect, seedSelect) {
     const its = section.runs.filter((other) => section.arms[other.arm].name === chosen);
     const seed = Number(seedSelect.value);
     choices.run = { arm: chosen, seed: its.some((other) => other.seed === seed) ? seed : its[0].seed };
+    remember();
     drawValues(section);
     drawClients(section);
     drawFiltering(section);
@@ -72,6 +75,8 @@ function drawRunChooser(section, run, armSelect, seedSelect) {
 function drawClientTable(section, run) {
   const c = run.clients;
   const filters = c.considered.some(Boolean);
+  const faults = c.fault && c.fault.some(Boolean);
+  const shown = [true, faults, filters, filters, filters, true, true, true, true, c.accuracy !== null];
   const columns = [
     { label: "client", text: true },
     { label: "fault", hint: "The fault that was added to its data or updates", text: true },
@@ -82,16 +87,24 @@ function drawClientTable(section, run) {
     { label: "refused", hint: "Number of its updates that were refused" },
     { label: "available", hint: "Number of rounds in which it was available" },
     { label: "samples", hint: "Number of training samples" },
-  ];
+    { label: "own test", hint: "Accuracy of the final model on the client's own test samples" },
+  ].filter((_, i) => shown[i]);
   const rows = c.ids.map((id, i) => {
     const share = c.considered[i] ? c.kept[i] / c.considered[i] : null;
     const fault = (c.fault && c.fault[i]) || "";
     return {
       index: i,
       share,
-      attributes: { "data-row": i, onmouseenter: () => markRow(i), onmouseleave: unmark },
+      considered: c.considered[i],
+      attributes: {
+        "data-row": i,
+        class: c.names[i] === choices.client ? "chosen-client" : null,
+        onclick: () => chooseClient(section, c.names[i]),
+        onmouseenter: () => markRow(i),
+        onmouseleave: unmark,
+      },
       cells: [
-        { value: c.names[i], show: c.trusted && c.trusted[i] ? `${c.names[i]} (trusted)` : c.names[i] },
+        { value: c.names[i], show: clientName(c.names[i], c.trusted && c.trusted[i]) },
         { value: fault, show: fault ? element("span", { class: "flag" }, fault) : "" },
         { value: share, show: shareBar(share) },
         number(filters ? c.kept[i] : null),
@@ -100,13 +113,24 @@ function drawClientTable(section, run) {
         { ...number(c.refused[i]), show: refusedCell(run, id, i) },
         number(c.available ? c.available[i] : null),
         number(c.sizes ? c.sizes[i] : null),
-      ],
+        ownTest(c, i),
+      ].filter((_, column) => shown[column]),
     };
   });
   // First those kept least (of equals, those considered most often); without a filter, those selected most often.
-  rows.sort((one, other) => other.cells[4].value - one.cells[4].value);
-  const start = filters ? { column: 2, up: true } : { column: 5, up: false };
+  rows.sort((one, other) => other.considered - one.considered);
+  const start = { column: columns.findIndex(({ label }) => label === (filters ? "share kept" : "selected")), up: filters };
   sortableTable(byId("clients"), "clients", columns, rows, start, (order) => drawMap(section, run, order));
+}
+
+/** A button with the name of a client, which chooses it; trusted clients are marked. */
+function clientName(name, trusted) {
+  return element("span", {}, element("button", { type: "button" }, name), trusted ? " (trusted)" : "");
+}
+
+function ownTest(c, i) {
+  if (!c.accuracy || c.accuracy[i] === null) return { value: null, show: NONE };
+  return { value: c.accuracy[i], show: `${(100 * c.accuracy[i]).toFixed(0)} % of ${c.tests[i].toLocaleString("en")}` };
 }
 
 function number(value) {
@@ -135,7 +159,7 @@ function drawEvents(run) {
     { label: "last", hint: "The last of these rounds" },
   ];
   const rows = run.events.map(([, name, text, ...numbers]) => ({
-    cells: [{ value: name, show: name }, { value: text, show: text }, ...numbers.map(number)],
+    cells: [{ value: name, show: name }, { value: text, show: text, class: "wrap" }, ...numbers.map(number)],
   }));
   sortableTable(byId("events"), "events", columns, rows, { column: 3, up: true });
 }
@@ -157,6 +181,13 @@ function drawMap(section, run, order) {
   }
   mapped = { section, run, order };
   paintMap();
+  const names = order.map(({ index }) => run.clients.names[index]);
+  const legend = STATES.map((name, i) => ({ name, shade: colour(`state-${i}`) }));
+  const rounds = [...(run.clients.map[0] || "")].map((_, i) => `round ${i + 1}`);
+  offer(box, "the map", {
+    PNG: () => downloadPng("map", `${section.arms[run.arm].name}, seed ${run.seed}: state of every client in every round`, legend, canvas),
+    CSV: () => downloadCsv("map", [["client", ...rounds], ...order.map(({ index }, i) => [names[i], ...[...run.clients.map[index]].map((state) => SHORT_STATES[state])])]),
+  });
 }
 
 function paintMap() {
@@ -294,6 +325,7 @@ function clickMap(event) {
   const before = mapped.run.traces.map(([t]) => t).filter((t) => t <= round);
   if (before.length) {
     choices.round = before[before.length - 1];
+    remember();
     drawFiltering(mapped.section);
   }
 }

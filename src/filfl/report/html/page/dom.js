@@ -68,10 +68,18 @@ function refill(box, ...children) {
   Object.assign(box, { scrollTop, scrollLeft });
 }
 
+/** 1 round, 3 rounds */
+function count(number, noun) {
+  return `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
+}
+
+const PRINTED = 40; // The most rows of a table on paper: see page.css.
+
 /**
  * A table that is sorted by a click on a heading.
  * columns: {label, hint, text: true for text}; rows: {cells: [{value, show}], ...}, where a null value sorts last;
  * start: {column, up}, the order before the first click; drawn: called with the rows in their order.
+ * Its CSV has the values of the cells in this order.
  */
 function sortableTable(box, key, columns, rows, start, drawn = () => {}) {
   const sort = choices.sorts[key] || start;
@@ -94,7 +102,11 @@ function sortableTable(box, key, columns, rows, start, drawn = () => {}) {
     return element("tr", row.attributes || {}, ...cells);
   });
   const table = element("table", {}, element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...body));
-  refill(box, table);
+  const more = rows.length > PRINTED ? [element("p", { class: "printed muted" }, `The first ${PRINTED} of ${count(rows.length, "row")}.`)] : [];
+  refill(box, table, ...more);
+  offer(box, `the table of ${key}`, {
+    CSV: () => downloadCsv(key, [columns.map(({ label }) => label), ...order.map(({ cells }) => cells.map(({ value }) => value))]),
+  });
   drawn(order);
 }
 

@@ -12,6 +12,7 @@ function drawFiltering(section) {
   fillSelect(byId("round"), traces.map(([t]) => [String(t), String(t)]), String(round));
   const go = (to) => {
     choices.round = traces[to][0];
+    remember();
     drawFiltering(section);
   };
   byId("round").onchange = () => go(traces.findIndex(([t]) => String(t) === byId("round").value));
@@ -38,6 +39,9 @@ function drawFiltering(section) {
       ...(clients.some(faultOf) ? [element("span", {}, "with a ring: bad client")] : []),
     ),
   );
+  const changes = [...a, ...b].some((value) => value !== null); // Not every filter measures them.
+  byId("changes").hidden = !changes;
+  const shown = [true, true, true, changes, changes, true, true];
   const columns = [
     { label: "order", up: true },
     { label: "client", text: true },
@@ -46,7 +50,7 @@ function drawFiltering(section) {
     { label: "b", hint: "Change of the reward when it is removed from those not yet filtered out" },
     { label: "p", hint: "Probability of keeping it" },
     { label: "decision", text: true },
-  ];
+  ].filter((_, i) => shown[i]);
   const rows = clients.map((id, i) => ({
     cells: [
       { value: i + 1, show: String(i + 1) },
@@ -59,7 +63,7 @@ function drawFiltering(section) {
         value: kept[i] === "1" ? "kept" : "filtered out",
         show: element("span", { class: kept[i] === "1" ? "kept" : "out" }, kept[i] === "1" ? "kept" : "filtered out"),
       },
-    ],
+    ].filter((_, column) => shown[column]),
   }));
   sortableTable(byId("trace"), "trace", columns, rows, null);
 }

@@ -4,7 +4,41 @@ const EVERY = 2000; // Milliseconds between requests to `filfl watch`.
 let data = JSON.parse(byId("data").textContent);
 
 function currentSection() {
-  return data.sections.find(({ place, title }) => `${place} ${title}` === choices.section) || data.sections[0];
+  return data.sections.find((section) => sectionKey(section) === choices.section) || data.sections[0];
+}
+
+/** The address of what is shown, from the choices of the user: it restores them. */
+function remember() {
+  const { run, client, round, hidden } = choices;
+  const section = currentSection();
+  const parts = {
+    section: choices.section && section ? section.title : null,
+    arm: run && run.arm,
+    seed: run && run.seed,
+    client,
+    round,
+  };
+  const chosen = Object.entries(parts).filter(([, value]) => value !== null && value !== undefined);
+  const link = new URLSearchParams([...chosen.map(([key, value]) => [key, String(value)]), ...[...hidden].map((arm) => ["hide", arm])]);
+  history.replaceState(null, "", `#${link}`);
+}
+
+/** Take the choices from the address: #arm=...&seed=...&client=...&round=...&hide=...&section=... */
+function restore() {
+  const link = new URLSearchParams(location.hash.slice(1));
+  const numberOf = (key) => (link.has(key) && link.get(key) !== "" && Number.isFinite(Number(link.get(key))) ? Number(link.get(key)) : null);
+  const section = data.sections.find(({ title }) => title === link.get("section"));
+  Object.assign(choices, {
+    section: section ? sectionKey(section) : null,
+    run: link.has("arm") ? { arm: link.get("arm"), seed: numberOf("seed") } : null,
+    client: link.get("client"),
+    round: numberOf("round"),
+    hidden: new Set(link.getAll("hide")),
+  });
+}
+
+function sectionKey({ place, title }) {
+  return `${place} ${title}`;
 }
 
 function draw() {
@@ -43,7 +77,8 @@ function drawChooser() {
           "aria-current": String(section === shown),
           onclick: () => {
             const first = { run: null, round: null, client: null, zoom: [0, 100], valueZoom: [0, 100] };
-            Object.assign(choices, { section: `${section.place} ${section.title}`, ...first });
+            Object.assign(choices, { section: sectionKey(section), ...first });
+            remember();
             draw();
           },
         },
@@ -110,6 +145,28 @@ systemIsDark.addEventListener("change", () => {
   applyTheme();
   draw();
 });
+/** On paper: light colours, and charts as wide as the paper. */
+function forPrinting(printing) {
+  const root = document.documentElement;
+  if (printing) root.dataset.theme = "light";
+  else applyTheme();
+  root.classList.toggle("printing", printing);
+  draw();
+  for (const plot of document.querySelectorAll(".plot")) {
+    const chart = echarts.getInstanceByDom(plot);
+    if (!chart || !plot.clientWidth) continue;
+    chart.resize();
+    chart.getZr().flush(); // No frame is drawn before the page is printed.
+  }
+}
+
+addEventListener("beforeprint", () => forPrinting(true));
+addEventListener("afterprint", () => forPrinting(false));
+addEventListener("hashchange", () => {
+  restore();
+  draw();
+});
+restore();
 drawTheme();
 draw();
 if (data.live) follow(data.mark);

@@ -3,14 +3,17 @@
 const CLEAR = 0.05; // A p below this is bold.
 
 /** The columns of the table of measures. The best value of a column with `best` is bold. */
-function measureColumns({ primary, own }) {
+function measureColumns({ primary, own, finished, where, automatic }) {
   const { goal, name } = primary;
-  const final = `mean of the last ${data.last} tested rounds`;
+  const final = `mean of the last ${data.last} tested rounds${finished ? "" : " so far"}`;
   const spread = `${final}; ± is the standard deviation over seeds`;
+  const named = (what) => (finished ? `final ${what}` : `${what} so far`);
+  const tested = where || " on the test set";
+  const chosen = automatic ? ", set automatically: a tenth worse than the best final value" : "";
   const points = primary.share ? ", in percentage points" : "";
   const better = primary.lower ? Math.min : Math.max;
   const columns = [
-    { key: primary.key, label: `final ${name}`, hint: `${name} on the test set, ${spread}`, best: better },
+    { key: primary.key, label: named(name), hint: `${name}${tested}, ${spread}`, best: better },
     { key: "difference", label: "difference", hint: `Final ${name} minus that of the method it is tested against${points}` },
     { key: "welch-p", label: "Welch p", hint: `Two-sided Welch's t-test on the final ${name}` },
     {
@@ -18,18 +21,18 @@ function measureColumns({ primary, own }) {
       label: "paired p",
       hint: "Two-sided paired t-test over seeds; with the same seed, methods share data split, availability and initial weights",
     },
-    { key: "accuracy", label: "final accuracy", hint: `Test accuracy, ${spread}`, best: Math.max },
-    ...own.map((metric) => ({ key: metric.key, label: metric.name, hint: `Your metric ${metric.name} on the test set, ${spread}` })),
-    { key: "test-loss", label: "test loss", hint: `Test loss, ${final}`, best: Math.min },
-    { key: "train-loss", label: "train loss", hint: `Mean over the clients that trained, last ${data.last} rounds`, best: Math.min },
+    { key: "accuracy", label: named("accuracy"), hint: `Accuracy${tested}, ${spread}`, best: Math.max },
+    ...own.map((metric) => ({ key: metric.key, label: named(metric.name), hint: `Your metric ${metric.name}${tested}, ${spread}` })),
+    { key: "test-loss", label: named(where ? "loss" : "test loss"), hint: `Loss${tested}, ${final}`, best: Math.min },
+    { key: "train-loss", label: named("train loss"), hint: `Mean over the clients that trained, which differ between methods; ${final.replace("tested ", "")}` },
     {
       key: "rounds-to-target",
       label: `rounds to ${goal}`,
-      hint: "First round in which the test reaches this, mean over the seeds that reached it; (2/3) means 2 of 3 seeds",
+      hint: `First round in which the test reaches this target${chosen}. Mean over the seeds that reached it; (2/3) means 2 of 3 seeds`,
       best: Math.min,
     },
     { key: "uplink-to-target", label: `upload to ${goal}`, hint: "Data sent by the clients up to that round", best: Math.min },
-    { key: "uplink", label: "total upload", hint: "Data sent by the clients in the whole run", best: Math.min },
+    { key: "uplink", label: finished ? "total upload" : "upload so far", hint: "Data sent by the clients", best: Math.min },
     { key: "filtered", label: "clients in Sᶠ", hint: "Number of clients that may be selected, mean over the rounds" },
     { key: "client-accuracy", label: "mean over clients", hint: "Mean of the clients' own test accuracies", best: Math.max },
     { key: "worst-tenth", label: "worst tenth", hint: "Mean test accuracy of the tenth of the clients with the lowest accuracy", best: Math.max },
@@ -46,12 +49,28 @@ function drawMeasures(section) {
     const cells = columns.map((column) => {
       const [value, show] = row[column.key];
       const clear = column.key.endsWith("-p") && value !== null && value < CLEAR;
-      const best = column.best && valuesOf(column).length > 1 && value === column.best(...valuesOf(column));
+      const best = section.ranked && column.best && isBest(column, valuesOf(column), section.measures.map((other) => other[column.key]), show);
       return { value, show, class: clear || best ? "best" : null };
     });
     return { cells: [{ value: arm.name, show: element("span", {}, swatch(arm), arm.name) }, ...cells] };
   });
   sortableTable(byId("measures"), "measures", [{ label: "method", text: true }, ...columns], rows, null);
+  byId("measures-note").replaceChildren(measureNote(section), element("span", { class: "screen" }, " Hover over a heading for its meaning; click it to sort."));
+}
+
+/** Whether a cell shows the best value. Equal numbers on the page are equally good; if all are equal, none is best. */
+function isBest({ best }, values, cells, show) {
+  const number = (text) => text.split(" ±")[0].replace(" %", "");
+  const winner = cells.find(([value]) => value === best(...values));
+  return number(show) === number(winner[1]) && cells.some(([value, text]) => value !== null && number(text) !== number(winner[1]));
+}
+
+function measureNote({ seeds, ranked, finished }) {
+  const which = finished ? "Final values are means" : "Values so far are means";
+  const apart = finished ? "" : " Runs that are not finished may be at different rounds, so their values are not compared.";
+  const spread = seeds.length > 1 ? " ± is the standard deviation over seeds." : "";
+  const bold = ranked ? ` The best values are bold${seeds.length > 1 ? `, and so is a p below ${CLEAR}` : ""}.` : "";
+  return `${which} of the last ${data.last} tested rounds of each run, or of all if there are fewer.${apart}${spread}${bold}`;
 }
 
 function drawSettings(section) {
@@ -68,6 +87,11 @@ function drawSettings(section) {
   const table = element("table", {}, element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...rows));
   const alone = section.arms.length > 1 ? "All methods have the same configuration." : "There is only one method.";
   refill(byId("differing"), differing.length ? table : element("p", { class: "muted" }, alone));
+  const heads = ["key", ...section.arms.map(({ name }) => name)];
+  offer(byId("differing"), "the configuration", {
+    CSV: () => downloadCsv("configuration", [heads, ...differing.map(([key, values]) => [key, ...values]), ...shared.map(([key, value]) => [key, ...section.arms.map(() => value)])]),
+  });
+  byId("shared").previousElementSibling.textContent = section.arms.length > 1 ? "Settings that all methods share" : "All settings";
   byId("shared").replaceChildren(
     ...shared.map(([key, value]) =>
       element("div", {}, element("b", { class: "code" }, key), element("span", { class: "code" }, value)),
@@ -108,10 +132,10 @@ function drawRuns(section) {
         { value: run.done, show: run.done === run.rounds ? String(run.done) : `${run.done} of ${run.rounds}` },
         { value: stateOf(run), show: element("span", { class: run.finished ? null : "flag", title: run.stopped || null }, stateOf(run)) },
         { value: seconds, show: duration(seconds) },
-        { value: seconds, show: phaseBar(run, phases, shade, longest) },
+        { value: phases.map((phase) => `${phase} ${run.seconds[phase] || 0} s`).join(", "), show: phaseBar(run, phases, shade, longest) },
         { value: each, show: each === null ? NONE : duration(each) },
-        { value: made.join(", "), show: made.join(", ") || NONE },
-        { value: run.place, show: element("span", { class: "code" }, run.place) },
+        { value: made.join(", "), show: made.join(", ") || NONE, class: "wrap" },
+        { value: run.place, show: element("span", { class: "code" }, run.place), class: "wrap" },
       ],
     };
   });

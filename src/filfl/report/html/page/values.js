@@ -24,7 +24,7 @@ function drawValues(section) {
   if (!rows.length) return;
   const { of, detection } = run.values;
   const clearest = rows.length < of ? ` (showing the ${rows.length.toLocaleString("en")} with the clearest values)` : "";
-  byId("value-shown").textContent = `${of.toLocaleString("en")} clients took part${clearest}, ${run.done} of ${run.rounds} rounds`;
+  byId("value-shown").textContent = `${count(of, "client")} took part${clearest}, ${run.done} of ${count(run.rounds, "round")}`;
   byId("detection").textContent = detection;
   byId("meaning").textContent = data.meaning;
   byId("verdicts").replaceChildren(
@@ -43,16 +43,23 @@ function verdictWords(verdict) {
   return element("span", { class: verdict }, `${VERDICTS[verdict].sign} ${verdict}`.trim());
 }
 
-function chooseClient(section, id) {
-  choices.client = id;
+/** Choose a client by its name: its history is shown, and it is marked in the tables. */
+function chooseClient(section, name) {
+  choices.client = name;
+  remember();
   const run = chosenRun(section);
-  drawHistory(run);
-  markChosen(run);
+  if (run.values.rows.length) {
+    drawHistory(run);
+    markChosen(run);
+  }
+  for (const line of byId("clients").querySelectorAll("tbody tr")) {
+    line.classList.toggle("chosen-client", run.clients.names[line.dataset.row] === name);
+  }
 }
 
 /** The client that the user chose; otherwise the one with the lowest value. */
 function chosenClient(run) {
-  return run.values.rows.find(({ id }) => id === choices.client) || run.values.rows[0];
+  return run.values.rows.find(({ name }) => name === choices.client) || run.values.rows[0];
 }
 
 function markChosen(run) {
@@ -73,7 +80,7 @@ function drawValueChart(section, rows) {
       const place = [event.offsetX, event.offsetY];
       if (!made.containPixel("grid", place)) return;
       const row = valued.rows[made.convertFromPixel("grid", place)[0]];
-      if (row) chooseClient(valued.section, row.id);
+      if (row) chooseClient(valued.section, row.name);
     });
   });
   const axis = axisStyle();
@@ -116,6 +123,12 @@ function drawValueChart(section, rows) {
   };
   chart.setOption(option, { notMerge: true });
   chart.setOption(windowOption(rows));
+  const plot = byId("chart-values");
+  const legend = Object.entries(VERDICTS).filter(([, { sign }]) => sign);
+  offer(plot, "the chart of values", {
+    PNG: () => downloadPng("values", "Value of every client", legend.map(([name, { shade }]) => ({ name, shade: colour(shade) })), plot.querySelector("canvas")),
+    CSV: () => downloadCsv("values", [["client", "value", "half of the 95 % interval", "verdict"], ...rows.map((row) => [row.name, row.value, row.interval, row.verdict])]),
+  });
 }
 
 /** What depends on the number of clients in the window. */
@@ -172,11 +185,11 @@ function badMarks(rows) {
 }
 
 function valueTip(row) {
-  const about = [`selected in ${row.selected} rounds`];
-  if (row.considered) about.unshift(`kept in ${row.kept} of ${row.considered} filterings`);
+  const about = [`selected in ${count(row.selected, "round")}`];
+  if (row.considered) about.unshift(`kept in ${row.kept} of ${count(row.considered, "filtering")}`);
   if (row.trusted) about.push("trusted: its labels are known to be right");
-  if (row.refused) about.push(`refused ${row.refused} times`);
-  if (row.examples !== null) about.push(`${row.examples.toLocaleString("en")} samples`);
+  if (row.refused) about.push(`refused in ${count(row.refused, "round")}`);
+  if (row.examples !== null) about.push(count(row.examples, "sample"));
   return element(
     "div",
     {},
@@ -200,9 +213,9 @@ function drawValueTable(section, run, rows) {
     ...(faults ? [{ label: "fault", hint: "The fault that was added to its data or updates", text: true }] : []),
   ];
   const made = rows.map((row) => ({
-    attributes: { "data-client": row.id, onclick: () => chooseClient(section, row.id) },
+    attributes: { "data-client": row.id, onclick: () => chooseClient(section, row.name) },
     cells: [
-      { value: row.name, show: element("button", { type: "button" }, row.name) },
+      { value: row.name, show: clientName(row.name, row.trusted) },
       signed(row.value),
       { value: row.interval, show: row.interval === null ? NONE : plusMinus(row.interval).slice(3) },
       { value: row.verdict, show: verdictWords(row.verdict) },
@@ -260,6 +273,11 @@ function drawHistory(run) {
     ],
   };
   chartIn("chart-history").setOption(option, { notMerge: true });
+  const plot = byId("chart-history");
+  offer(plot, "the history of the client", {
+    PNG: () => downloadPng(`client ${client.name}`, `Client ${client.name}: value at each filtering, and running estimate`, [], plot.querySelector("canvas")),
+    CSV: () => downloadCsv(`client ${client.name}`, [["round", "value", "half of its 95 % interval", "running estimate", "half of its 95 % interval"], ...history]),
+  });
 }
 
 /** The filtering nearest to a round. */
