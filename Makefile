@@ -6,7 +6,7 @@ DEMO   := $(VENV)/.demo-ready
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-more test-federation fuzz soak lint bench study results reference sbom wheel clean
+.PHONY: help demo test test-more test-federation fuzz soak lint bench study results reference docs sbom wheel clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,10 @@ study: $(READY)  ## Measure the filters, write docs/filters.md (30 min)
 reference: $(READY)  ## Write docs/config.md and the names that the shell completes
 	$(BIN)/python -m filfl.config.reference docs/config.md
 	$(BIN)/python -m filfl.commands.names src/filfl/commands/names.json
+
+docs: $(READY)  ## Write docs/cli.md and build the documentation site into site/
+	$(BIN)/python docs/cli_page.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 results: $(READY)  ## Write docs/results.md (FROM=DIR: add new results first)
 	$(BIN)/python benchmarks/results_page.py $(FROM)

@@ -1,15 +1,23 @@
 """The documentation: its Python examples run, its links resolve, and its commands and numbers are up to date."""
 
 import json
+import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
+import cli_page
 import pytest
+from tests.documentation import blocks
+from typer.main import get_command
 
 import filfl
 import filter_page
+from filfl.cli import app
+from filfl.comparison.figures import paper_names, total_minutes
+from filfl.data import cifar10, femnist, shakespeare
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
@@ -20,19 +28,30 @@ PAGES = [
 ]
 
 
-def blocks(page: Path, language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+RUN = [page for page in PAGES if page.parent in (ROOT, ROOT / "docs") and blocks(page, "python", "bash")]
 
 
-EXAMPLES = [(page.name, i, code) for page in PAGES for i, code in enumerate(blocks(page, "python"))]
+@pytest.mark.parametrize("page", RUN, ids=lambda page: str(page.relative_to(ROOT)))
+def test_examples_and_commands_run(page: Path, tmp_path: Path) -> None:
+    """`tests/documentation.py` says which commands run with smaller settings, and which do not run."""
+    environment = {name: value for name, value in os.environ.items() if name != "FILFL_DATA"}
+    environment |= {"MPLBACKEND": "Agg", "NO_COLOR": "1"}
+    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), environment.get("PYTHONPATH", "")])
+    command = [sys.executable, "-m", "tests.documentation", str(page.relative_to(ROOT))]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    for _, code in blocks(page, "python"):
+        for promised in re.findall(r"print\(.*?\)  +# (\(.*\))", code):
+            assert promised in done.stdout
 
 
-@pytest.mark.parametrize(("page", "number", "code"), EXAMPLES, ids=[f"{page}-{i}" for page, i, _ in EXAMPLES])
-def test_python_examples_run(page: str, number: int, code: str, tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    for promised in re.findall(r"print\(.*?\)  +# (\(.*\))", code):
-        assert promised in done.stdout
+def test_commands_in_the_examples_exist() -> None:
+    known = get_command(app).commands
+    for page in (ROOT / "examples").glob("*/README.md"):
+        for line in "\n".join(code for _, code in blocks(page, "bash")).splitlines():
+            words = line.split("#")[0].split()
+            if words and words[0] == "filfl":
+                known[words[1]].make_context(words[1], words[2:])
 
 
 def links(page: Path) -> list[tuple[Path, str]]:
@@ -65,19 +84,77 @@ def test_every_page_is_reachable_from_the_readme() -> None:
     assert reached == set(PAGES)
 
 
-def test_readme_commands_exist() -> None:
-    from typer.main import get_command
+def rows(page: Path) -> set[str]:
+    """The rows of a page's tables that have a number with decimals."""
+    return set(re.findall(r"^\|.*\d\.\d.*\|$", page.read_text(encoding="utf-8"), re.MULTILINE))
 
-    from filfl.cli import app
 
-    known = get_command(app).commands
-    for line in "\n".join(blocks(ROOT / "README.md", "bash")).splitlines():
-        words = line.split("#")[0].split()
-        if words and words[0] == "filfl":
-            options = {name for parameter in known[words[1]].params for name in parameter.opts}
-            assert {word for word in words if word.startswith("--")} <= options, line
-        elif words:
-            assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE), line
+@pytest.mark.parametrize("name", ["when-not-to-filter.md", "filtering-set.md"])
+def test_numbers_are_those_of_the_page_that_they_come_from(name: str) -> None:
+    copied = rows(ROOT / "docs" / name)
+    assert len(copied) > 3
+    assert copied <= rows(ROOT / "docs" / "values.md") | rows(ROOT / "docs" / "results.md") | rows(
+        ROOT / "docs" / "flower.md"
+    )
+
+
+def test_readme_has_numbers_of_the_whole_table() -> None:
+    cells = {
+        cell for row in rows(ROOT / "docs" / "filtering.md") for cell in re.findall(r"[\d.]+ (?:± [\d.]+|MB)", row)
+    }
+    shown = {cell for row in rows(ROOT / "README.md") for cell in re.findall(r"[\d.]+ (?:± [\d.]+|MB)", row)}
+    assert len(shown) == 7 and shown <= cells
+
+
+def test_readme_fits_one_screen_and_promises_the_time_of_the_list() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 60
+    assert f"(about {total_minutes(paper_names()):.0f} minutes)" in text
+    assert f"about {total_minutes(paper_names()):.0f} minutes" in (ROOT / "docs" / "reproduce.md").read_text()
+
+
+def test_command_line_page_is_up_to_date() -> None:
+    assert cli_page.PAGE.read_text(encoding="utf-8") == cli_page.render(), "run python docs/cli_page.py"
+
+
+def test_api_page_has_every_public_name() -> None:
+    import filfl.flower
+    import filfl.trackers
+
+    shown = set(re.findall(r"^::: (\S+)$", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE))
+    public = {f"{m.__name__}.{name}" for m in (filfl, filfl.flower, filfl.trackers) for name in m.__all__}
+    assert shown == public | {"filfl.values"}
+
+
+def test_install_page_has_every_extra() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    table = re.findall(r"^\| (`.*`) \|", (ROOT / "docs" / "install.md").read_text(), re.MULTILINE)
+    shown = {name for cell in table for name in re.findall(r"`(\w+)`", cell)}
+    assert project["optional-dependencies"].keys() <= shown
+
+
+def test_dataset_page_has_the_names_that_are_looked_for() -> None:
+    page = (ROOT / "docs" / "datasets.md").read_text()
+    for module in (femnist, shakespeare, cifar10):
+        assert ", ".join(f"`{name}`" for name in module.NAMES) in page
+    variables = {
+        name for path in (ROOT / "src").rglob("*.py") for name in re.findall(r"FILFL_[A-Z_]+", path.read_text())
+    }
+    assert all(f"`{name}`" in (ROOT / "docs" / "install.md").read_text() for name in variables)
+
+
+def test_site_is_built_strictly_and_loads_nothing_from_other_hosts(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs", reason="the extra docs is not installed")
+    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    pages = [path.read_text(encoding="utf-8") for path in tmp_path.rglob("*.html")]
+    assert len(pages) > 40
+    loads = re.compile(r"""<(?:script|img|iframe|link)\b[^>]*(?:src|href)=["']?(?:https?:)?//[^"'> ]*|@import[^;]*//""")
+    assert not {found for page in pages for found in loads.findall(page)}
+    index = (tmp_path / "search" / "search_index.js").read_text(encoding="utf-8")
+    for term in ("honest_gain", "filter.transport", "FILFL_DATA", "rounds.jsonl", "--resume", "power-of-choice"):
+        assert term in index
 
 
 def test_filter_page_matches_the_study() -> None:
@@ -111,8 +188,6 @@ def test_every_make_target_has_help() -> None:
 
 
 def test_constraints_pin_every_dependency() -> None:
-    import tomllib
-
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = [name for names in project["optional-dependencies"].values() for name in names]
     wanted = [*project["dependencies"], *(name for name in extras if not name.startswith("filfl["))]

@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
-import nbclient
-import nbformat
 import numpy as np
 import pytest
 from hypothesis import given
@@ -325,27 +323,6 @@ def test_no_bar_in_a_worker_process(monkeypatch: pytest.MonkeyPatch) -> None:
     assert python_console() is not None
     monkeypatch.setattr(multiprocessing, "parent_process", lambda: "a parent")
     assert python_console() is None
-
-
-# A notebook.
-
-
-def test_notebook_runs_and_shows_bars_tables_and_plots(tmp_path: Path) -> None:
-    notebook = nbformat.read(ROOT / "examples" / "notebook.ipynb", as_version=4)
-    assert all(not cell.get("outputs") for cell in notebook.cells), "the file is stored without outputs"
-    nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
-    kinds = [{kind for output in cell.get("outputs", []) for kind in output.get("data", {})} for cell in notebook.cells]
-    assert sum("text/html" in kind for kind in kinds) >= 4, "results, data, clients and comparison are shown as HTML"
-    assert sum("image/png" in kind for kind in kinds) >= 2
-    texts = [text for cell in notebook.cells for output in cell.get("outputs", []) for text in _plain(output)]
-    assert any("10/10" in text for text in texts), "the bar of a run of ten rounds is complete"
-    (shown,) = [text for text in texts if "paired" in text]
-    assert shown.startswith("run (2 seeds)\n") and "\nprune " in shown, "the comparison, once"
-    assert not [text for text in texts if "Warning" in text or "Error" in text]
-
-
-def _plain(output: Any) -> list[str]:
-    return [output.get("text", ""), output.get("data", {}).get("text/plain", "")]
 
 
 def test_every_public_name_can_be_imported() -> None:

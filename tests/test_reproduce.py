@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from filfl.comparison.figures import figure_names, paper_names, plan_figures, run_key
+from filfl.comparison.figures import figure_names, paper_names, plan_figures, run_key, total_minutes
 from filfl.config.experiment import Experiment, shipped_names
 from filfl.config.figure import Expectation
 from filfl.errors import ConfigError
@@ -244,11 +244,44 @@ def test_all_is_every_figure_of_the_paper_and_no_study_of_our_own() -> None:
 
 def test_list_shows_claim_arms_and_time(cli) -> None:
     lines = cli("reproduce", "--list").splitlines()
-    assert sorted(line.split()[0] for line in lines if line and not line.startswith(" ")) == sorted(NAMES + ARENA)
+    names = [line.split()[0] for line in lines if line and not line.startswith(" ")]
+    assert sorted(names[:-1]) == sorted(NAMES + ARENA) and names[-1] == "all"
     at = next(i for i, line in enumerate(lines) if line.startswith("poc-femnist "))
     assert "App. E.1" in lines[at] and "min on 2 cores" in lines[at]
     assert "7 points more test accuracy" in " ".join(lines[at : at + 3])
     assert "arms: none-rs, dgf-rs, rgf-rs, none-poc, dgf-poc, rgf-poc" in " ".join(lines[at : at + 4])
+
+
+def test_times_are_those_of_the_stored_runs() -> None:
+    """On two cores, two runs are made at a time."""
+    for name in figure_names():
+        figure = Experiment.load(name).figure
+        stored = ROOT / "docs" / "results" / f"{name}.json"
+        assert figure is not None and figure.estimated != stored.exists(), name
+        if stored.exists():
+            summary = json.loads(stored.read_text())
+            assert figure.minutes == max(1, round(3 * summary["seconds"] / len(summary["seeds"]) / 2 / 60)), name
+
+
+def test_a_run_that_figures_share_counts_once_in_the_total_time() -> None:
+    minutes = {name: Experiment.load(name).figure.minutes for name in ("poc-femnist", "fedprox-femnist")}
+    assert total_minutes(["poc-femnist", "poc-femnist"]) == pytest.approx(minutes["poc-femnist"])
+    assert total_minutes([*minutes]) == pytest.approx(sum(minutes.values()))
+    assert total_minutes(paper_names()) < sum(Experiment.load(name).figure.minutes for name in paper_names())
+
+
+def test_missing_data_is_named_before_the_first_run(cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("FILFL_DATA", raising=False)
+    (shown,) = cli("reproduce", "poc-femnist", code=1).splitlines()[2:]
+    assert shown.startswith("error: data.path is not set; set it to a folder with LEAF's train/*.json")
+    assert "FILFL_DATA (not set now) to a folder that has femnist_leaf_writers.npz or femnist or leaf/data" in shown
+    assert "docs/datasets.md" in shown and (ROOT / "docs" / "datasets.md").exists()
+    monkeypatch.setenv("FILFL_DATA", str(tmp_path / "data"))
+    (tmp_path / "data" / "femnist").mkdir(parents=True)
+    problems = cli("reproduce", "filtering-rates", code=1).splitlines()[2:]
+    assert len(problems) == 2 and "cifar-10-batches-py" in problems[0] and "shakespeare" in problems[1]
+    assert all(f"({tmp_path / 'data'} has none of them)" in problem for problem in problems)
+    assert not (tmp_path / "reproduction").exists()
 
 
 @pytest.mark.parametrize("scale", ["laptop", "paper"])

@@ -8,7 +8,7 @@ from typing import Any
 from filfl.commands.compare import comparison_table
 from filfl.commands.scale import say_expected_time
 from filfl.commands.terminal import console, print_json, resumable, say, show_comparison
-from filfl.comparison.figures import figure_names, plan_figures
+from filfl.comparison.figures import ALL, figure_names, paper_names, plan_figures, total_minutes
 from filfl.comparison.plan import Plan, run_plans, runs_of
 from filfl.comparison.pool import RunProgress
 from filfl.comparison.progress import ComparisonDisplay
@@ -33,9 +33,13 @@ def list_figures(as_json: bool = False) -> None:
         arms = [arm.name for arm in experiment.checked_arms()]
         shown = arms if len(arms) <= 12 else [*arms[:6], f"... ({len(arms)} arms)"]
         minutes = f"about {experiment.figure.minutes:g} min on 2 cores"
+        minutes += " (estimated, not measured)" if experiment.figure.estimated else ""
         say(f"{name}   {experiment.figure.paper}   {minutes}", style="bold")
         for text in (experiment.figure.claim, "arms: " + ", ".join(shown)):
             say(textwrap.fill(text, width, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False))
+    total = total_minutes(paper_names())
+    say(f"{ALL}   the {len(paper_names())} figures of the paper   about {total:.0f} min on 2 cores", style="bold")
+    say("    A run that several figures have in common is made once.")
 
 
 def _listed(name: str) -> dict[str, Any]:

@@ -34,6 +34,17 @@ def paper_names() -> list[str]:
     return [name for name, figure in figures.items() if figure and not figure.own_study]
 
 
+def total_minutes(names: Sequence[str]) -> float:
+    """The time of several figures on two cores. A run that figures have in common counts once."""
+    minutes: dict[str, float] = {}
+    for name in names:
+        experiment = Experiment.load(name)
+        keys = {run_key(experiment.config({}, arm)) for arm in experiment.checked_arms()}
+        if experiment.figure:
+            minutes = {key: experiment.figure.minutes / len(keys) for key in keys} | minutes
+    return sum(minutes.values())
+
+
 def plan_figures(
     sources: Sequence[str], scale: str, num_seeds: int, changes: Mapping[str, Any], out: Path
 ) -> list[tuple[Plan, Figure]]:

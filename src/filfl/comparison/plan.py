@@ -12,9 +12,10 @@ import tomli_w
 from filfl.comparison.pool import Given, PlannedRun, RunProgress, run_all
 from filfl.config.config import Config
 from filfl.config.experiment import Arm, Compare, Experiment
-from filfl.errors import ConfigError, RunError
+from filfl.errors import ConfigError, DataError, RunError
 from filfl.runs.files import write_atomic
 from filfl.runs.metrics import ACCURACY
+from filfl.runs.seal import SUMMARY
 
 PLAN = "comparison.toml"
 
@@ -112,11 +113,25 @@ def run_plans(
     plans: Sequence[Plan], jobs: int, resume: bool, show: Callable[[RunProgress], None], say: Callable[[str], None]
 ) -> None:
     """Write comparison.toml of every plan, then make all runs, `jobs` of them in parallel."""
+    _check_sources(runs_of(plans))
     for plan in plans:
         _check_directory(plan, resume)
     for plan in plans:
         write_atomic(plan.directory / PLAN, tomli_w.dumps(plan.table()).encode())
     run_all(runs_of(plans), jobs, resume, show, say)
+
+
+def _check_sources(runs: Sequence[PlannedRun]) -> None:
+    """Name all datasets that are missing at once, before any run starts."""
+    problems: dict[str, None] = {}
+    for run in runs:
+        try:
+            if not (run.directory / SUMMARY).exists():
+                run.config.data.check_source()
+        except DataError as error:
+            problems[str(error)] = None
+    if problems:
+        raise DataError("\n".join(problems))
 
 
 def _check_directory(plan: Plan, resume: bool) -> None:

@@ -22,7 +22,9 @@ class Figure:
     shrunk: str
     """What is smaller at laptop scale than in the paper, and what is the same."""
     minutes: Positive
-    """The expected time of 3 seeds at laptop scale, on two cores."""
+    """The time of 3 seeds at laptop scale, on two cores."""
+    estimated: bool = False
+    """Whether `minutes` is an estimate, because the runs have not been timed."""
     expect: tuple[str, ...] = ()
     """The claim as comparisons that can be computed, such as "dgf accuracy > none": ARM MEASURE, then > or < or ~ (a
     difference of at most two points of accuracy) or >= (not worse, see `Expectation`), then another arm or a number."""

@@ -58,6 +58,9 @@ class Dataset(Section, ABC):
         """The optimisation problem of this data and model, if its optimum is known."""
         return None
 
+    def check_source(self) -> None:
+        """Raise if the files of the dataset do not exist. A comparison calls it before it starts any run."""
+
     @abstractmethod
     def read(self, seed: int) -> FederatedData:
         """Read the source and split it into clients, without random labels."""

@@ -24,6 +24,8 @@ EXPECTED = (
     "unpacked), or an .npz with x_train, y_train, x_test and y_test"
 )
 FOLDERS = ("cifar-10-batches-py", "cifar-10-batches-bin")
+NAMES = ("cifar10_subset_10k_2k.npz", *FOLDERS)
+"""The files and folders that are looked for in the folder FILFL_DATA, in this order."""
 BATCHES = (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")
 CLASSES = 10
 PIXELS = 3 * 32 * 32
@@ -39,12 +41,19 @@ class Cifar10(Partitioned):
     """CIFAR-10: 50,000 training and 10,000 test images of 3 x 32 x 32 in 10 classes, from your own copy."""
 
     path: str | None = None
-    """cifar-10-batches-py, cifar-10-batches-bin, or an .npz. Unset: the subset in the folder FILFL_DATA."""
+    """cifar-10-batches-py, cifar-10-batches-bin, or an .npz. Unset: cifar10_subset_10k_2k.npz, or one of these
+    two folders, in the folder FILFL_DATA."""
     clients: Count = 200
     filtering: Share = 0.01
 
+    def check_source(self) -> None:
+        self._source()
+
+    def _source(self) -> Path:
+        return find_source(self.path, NAMES, EXPECTED)
+
     def read(self, seed: int) -> FederatedData:
-        source = find_source(self.path, "cifar10_subset_10k_2k.npz", EXPECTED)
+        source = self._source()
         x, y, test_x, test_y = read_cifar10(source)
         kept = np.flatnonzero(not_in_test(x, test_x, source.name))
         order = stream(seed, SETUP, "held-out").permutation(kept)

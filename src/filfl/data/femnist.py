@@ -18,6 +18,8 @@ from filfl.data.leaf import leaf_files, read_leaf
 from filfl.data.sources import Arrays, cached, draw_clients, find_source, not_in_test, read_npz, warn_count
 from filfl.errors import DataError
 
+NAMES = ("femnist_leaf_writers.npz", "femnist", "leaf/data/femnist/data")
+"""The files and folders that are looked for in the folder FILFL_DATA, in this order."""
 EXPECTED = "a folder with LEAF's train/*.json and test/*.json, or an .npz with images, labels, writers and split"
 
 
@@ -30,7 +32,8 @@ class Femnist(ByClient):
     """
 
     path: str | None = None
-    """LEAF's folder with train/ and test/, or an .npz file. Unset is femnist_leaf_writers.npz in $FILFL_DATA."""
+    """LEAF's folder with train/ and test/, or an .npz file. Unset: femnist_leaf_writers.npz, femnist or
+    leaf/data/femnist/data in the folder FILFL_DATA."""
     clients: Count | None = None
     """The number of writers, drawn by seed, with their own test images only. Unset is all of them."""
     classes: Count = 62
@@ -41,8 +44,14 @@ class Femnist(ByClient):
     """Whether to invert the images. In LEAF's, paper is 1 and ink is 0; a network learns sooner if paper is 0."""
     validation: Share = 0.2
 
+    def check_source(self) -> None:
+        self._source()
+
+    def _source(self) -> Path:
+        return find_source(self.path, NAMES, EXPECTED)
+
     def read(self, seed: int) -> FederatedData:
-        source = find_source(self.path, "femnist_leaf_writers.npz", EXPECTED)
+        source = self._source()
         if source.is_dir():
             files = leaf_files(source)
             raw = cached("leaf-images-3", files, lambda: _from_leaf(files))

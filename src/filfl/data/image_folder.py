@@ -27,5 +27,5 @@ class Images(ByClient):
     Unset: 0.1; with `trusted`, 0.5 of the trusted clients'."""
 
     def read(self, seed: int) -> FederatedData:
-        source = find_source(self.path, None, "a folder with client/class/file.png")
+        source = find_source(self.path, (), "a folder with client/class/file.png")
         return self.hold_out(*ImageFolder(source, self.client_table, self.size).read(), self.test, seed)

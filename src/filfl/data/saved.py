@@ -15,4 +15,4 @@ class Saved(Dataset):
     """The folder."""
 
     def read(self, seed: int) -> FederatedData:
-        return FederatedData.open(find_source(self.path, None, "a folder that FederatedData.save wrote"))
+        return FederatedData.open(find_source(self.path, (), "a folder that FederatedData.save wrote"))

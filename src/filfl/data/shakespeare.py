@@ -25,8 +25,8 @@ from filfl.data.split import floored
 from filfl.errors import DataError
 
 EXPECTED = "LEAF's shakespeare folder (with train/ and test/), or a .jsonl or .jsonl.gz file of speeches"
-FILE = "shakespeare_roles.jsonl.gz"
-"""The file in the folder FILFL_DATA that is read if data.path is unset."""
+NAMES = ("shakespeare_roles.jsonl.gz", "shakespeare", "leaf/data/shakespeare/data")
+"""The files and folders that are looked for in the folder FILFL_DATA, in this order."""
 FILTERING_TEXT = Path(__file__).with_name("filtering_text.txt")
 """The text of the server's filtering windows if data.text is unset."""
 ALPHABET = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
@@ -71,7 +71,8 @@ class Shakespeare(Dataset):
     """
 
     path: str | None = None
-    """LEAF's folder, or a .jsonl or .jsonl.gz of speeches. Unset: shakespeare_roles.jsonl.gz in $FILFL_DATA."""
+    """LEAF's folder, or a .jsonl or .jsonl.gz of speeches. Unset: shakespeare_roles.jsonl.gz, shakespeare or
+    leaf/data/shakespeare/data in the folder FILFL_DATA."""
     clients: Count | None = None
     """The number of roles, drawn with the seed. Only their test samples are used. Unset: all roles."""
     most: Count | None = None
@@ -86,8 +87,14 @@ class Shakespeare(Dataset):
     text: str | None = None
     """A text file from which the server's filtering windows are cut, without overlap. Unset: a text of filfl."""
 
+    def check_source(self) -> None:
+        self._source()
+
+    def _source(self) -> Path:
+        return find_source(self.path, NAMES, EXPECTED)
+
     def read(self, seed: int) -> FederatedData:
-        source = find_source(self.path, FILE, EXPECTED)
+        source = self._source()
         roles = self._roles(source)
         clients = [role for role in roles if len(role.train)]
         without = [role for role in roles if not len(role.train)]

@@ -21,17 +21,27 @@ log = logging.getLogger("filfl")
 Arrays = dict[str, NDArray[Any]]
 
 
-def find_source(path: str | None, default: str | None, expected: str) -> Path:
-    """The source of a dataset: `data.path`, or `default` in the folder of the environment variable FILFL_DATA."""
+FOLDER = "FILFL_DATA"
+"""The environment variable with the folder of all datasets."""
+
+
+def find_source(path: str | None, names: Sequence[str], expected: str) -> Path:
+    """The source of a dataset: `data.path`, or the first of `names` that exists in the folder FILFL_DATA."""
     if path is not None:
         source = user_path(path)
         if not _exists(source):
             raise DataError(f"data.path: {source} does not exist; set it to {expected}")
         return source
-    folder = os.environ.get("FILFL_DATA")
-    if folder and default and _exists(Path(folder) / default):
-        return Path(folder) / default
-    raise DataError(f"data.path is not set; set it to {expected}")
+    folder = os.environ.get(FOLDER)
+    for name in names if folder else ():
+        if _exists(source := user_path(folder or "") / name):
+            return source
+    problem = f"data.path is not set; set it to {expected}"
+    if names:
+        found = f"{folder} has none of them" if folder else "not set now"
+        problem += f", or set the environment variable {FOLDER} ({found}) to a folder that has {' or '.join(names)}; "
+        problem += "docs/datasets.md describes how to obtain the data"
+    raise DataError(problem)
 
 
 def user_path(path: str | Path) -> Path:

@@ -40,7 +40,7 @@ class Table(ByClient):
     Unset: 0.1; with `trusted`, 0.5 of the trusted clients'."""
 
     def read(self, seed: int) -> FederatedData:
-        source = find_source(self.path, None, "a .csv or .parquet file")
+        source = find_source(self.path, (), "a .csv or .parquet file")
         if self.client is None or self.target is None:
             unset = [f"data.{key}" for key in ("client", "target") if getattr(self, key) is None]
             columns = ", ".join(read_columns(source))
