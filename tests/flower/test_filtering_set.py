@@ -47,6 +47,20 @@ def test_samples_in_every_form_give_the_same_loss(given: Any) -> None:
     assert FilteringSet(new_net, given)(initial()) == FilteringSet(new_net, X, Y)(initial())
 
 
+@pytest.mark.parametrize("kind", ["pandas", "read-only"])
+def test_frames_and_read_only_arrays_are_inputs(kind: str) -> None:
+    torch.set_warn_always(True)  # otherwise torch warns about read-only arrays only once per process
+    try:
+        if kind == "pandas":
+            pandas = pytest.importorskip("pandas")
+            x, y = pandas.DataFrame(X.numpy()), pandas.Series(Y.numpy())
+        else:
+            x, y = (np.frombuffer(v.numpy().tobytes(), v.numpy().dtype).reshape(v.shape) for v in (X, Y))
+        assert FilteringSet(new_net, x, y)(initial()) == FilteringSet(new_net, X, Y)(initial())
+    finally:
+        torch.set_warn_always(False)
+
+
 @pytest.mark.parametrize(
     ("given", "error"),
     [

@@ -76,13 +76,19 @@ STRATEGIES: dict[str, Callable[[], flower.Strategy]] = {
     "FedAvgM": lambda: flower.FedAvgM(server_momentum=0.9),
     "FedMedian": flower.FedMedian,
     "FedTrimmedAvg": lambda: flower.FedTrimmedAvg(beta=0.2),
+    "QFedAvg": lambda: flower.QFedAvg(client_learning_rate=0.1),
+    "Bulyan": lambda: flower.Bulyan(num_malicious_nodes=0),
     "Krum": lambda: flower.Krum(num_malicious_nodes=1),
     "MultiKrum": lambda: flower.MultiKrum(num_malicious_nodes=1, num_nodes_to_select=3),
     "Scheduled": Scheduled,
     "WithLock": WithLock,
     "DP fixed": lambda: fixed(flower.FedAvg()),
     "DP adaptive": lambda: adaptive(flower.FedAvg()),
+    "DP fixed, clients clip": lambda: fixed(flower.FedAvg(), "Client"),
+    "DP adaptive, clients clip": lambda: adaptive(flower.FedAvg(), "Client"),
 }
+CLIPPING = {"DP fixed, clients clip": fixedclipping_mod, "DP adaptive, clients clip": adaptiveclipping_mod}
+"""The mods that these strategies need on the clients."""
 
 
 class InOrder(MemoryGrid):
@@ -92,8 +98,8 @@ class InOrder(MemoryGrid):
         return super().send_and_receive(list(messages), timeout=timeout)[::-1]
 
 
-def in_order() -> MemoryGrid:
-    return InOrder(federation().nodes)
+def in_order(app: ClientApp | None = None) -> MemoryGrid:
+    return InOrder(federation(app).nodes)
 
 
 @pytest.fixture
@@ -114,11 +120,20 @@ def start(strategy: flower.Strategy, rounds: int = 5, grid: MemoryGrid | None = 
     return result, seen
 
 
+def clipping_app(mods: list[Any]) -> ClientApp:
+    """The clipping mods of Flower belong to training: they refuse evaluations."""
+    app, plain = ClientApp(), plain_app()
+    app.train(mods=mods)(lambda message, context: plain(message, context))
+    app.evaluate()(lambda message, context: plain(message, context))
+    return app
+
+
 @pytest.mark.usefixtures("flower_in_order")
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_without_a_filter_and_with_all_nodes_nothing_differs_from_the_strategy_alone(name: str) -> None:
-    ours, our_steps = start(FilFL(STRATEGIES[name](), filter="none", k=SITES))
-    theirs, their_steps = start(STRATEGIES[name]())
+    app = clipping_app([CLIPPING[name]] if name in CLIPPING else [])
+    ours, our_steps = start(FilFL(STRATEGIES[name](), filter="none", k=SITES), grid=in_order(app))
+    theirs, their_steps = start(STRATEGIES[name](), grid=in_order(app))
     assert numbers(ours.arrays).tobytes() == numbers(theirs.arrays).tobytes()
     for kind in ("train_metrics_clientapp", "evaluate_metrics_clientapp", "evaluate_metrics_serverapp"):
         assert {t: dict(m) for t, m in getattr(ours, kind).items()} == {

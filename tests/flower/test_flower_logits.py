@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import strategy as flower
 from sites import SITES, blobs, federation, initial, new_net, numbers, plain_app
@@ -50,6 +50,37 @@ def test_filtering_by_logits_equals_filtering_by_models(tmp_path: Path) -> None:
     records = [read_run(tmp_path / name).records for name in ("models", "logits")]
     for key in ("filtered", "selected", "did_filter", "refused", "train_loss"):
         assert [record[key] for record in records[0]] == [record[key] for record in records[1]]
+
+
+HEAD = "head"
+"""The record in which a client of `personal_app` keeps its own last layer."""
+
+
+def personal_app() -> ClientApp:
+    """A client keeps its bias and trains it on, whatever the server sends, as the head in Flower's advanced-pytorch."""
+    app, plain = ClientApp(mods=[keep_weights(lambda context: new_net())]), plain_app()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        if HEAD in context.state:
+            message.content["arrays"]["bias"] = context.state[HEAD]["bias"]
+        reply = plain(message, context)
+        context.state[HEAD] = ArrayRecord({"bias": reply.content["arrays"]["bias"]})
+        return reply
+
+    return app
+
+
+def test_clients_with_a_state_are_filtered_the_same_by_logits_and_by_models(tmp_path: Path) -> None:
+    heads, models, records = [], [], []
+    for options in (ENSEMBLE, BY_LOGITS):
+        grid, out = federation(personal_app()), tmp_path / str(len(heads))
+        models.append(numbers(run(grid, out, options, rounds=5).arrays).tobytes())
+        heads.append([node.state[HEAD]["bias"].numpy().tolist() for node in grid.nodes.values()])
+        records.append([(record["filtered"], record["selected"]) for record in read_run(out).records])
+    assert heads[0] == heads[1] and models[0] == models[1] and records[0] == records[1]
+    without = run(federation(keeping_app()), tmp_path / "without", rounds=5)
+    assert models[0] != numbers(without.arrays).tobytes(), "a state that changes nothing would show nothing"
 
 
 def test_V_is_sent_once_and_only_selected_nodes_upload(tmp_path: Path) -> None:

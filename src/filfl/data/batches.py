@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
@@ -98,6 +99,8 @@ def _targets(y: Any, name: str) -> Tensor:
 def _tensor(values: Any) -> Tensor | None:
     """Numbers as a tensor; None where they are something else."""
     try:
+        if hasattr(values, "__array__") and not isinstance(values, Tensor):
+            values = np.require(values, requirements="W")  # the arrays of pandas and JAX are read-only; torch warns
         return torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError):
         return None
