@@ -106,7 +106,8 @@ def stored(directory: Path) -> dict[str, Any]:
     """The content of a run directory that must not depend on interruptions."""
     files = ("config.toml", "clients.csv", "rounds.jsonl", "model.safetensors")
     summary = json.loads((directory / "summary.json").read_text())
-    del summary["seconds"], summary["sha256"]["times.jsonl"], summary["sha256"]["summary.json"]  # these have seconds
+    del summary["seconds"], summary["date"]
+    del summary["sha256"]["times.jsonl"], summary["sha256"]["summary.json"]  # these have seconds
     times = [json.loads(line)["round"] for line in (directory / "times.jsonl").read_text().splitlines()]
     return {**{name: (directory / name).read_bytes() for name in files}, "summary": summary, "times": times}
 

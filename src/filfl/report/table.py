@@ -26,7 +26,7 @@ from filfl.report.statistics import ArmStatistics, Spread
 from filfl.runs.metrics import ACCURATE, Primary
 from filfl.runs.summary import LAST
 
-WITHOUT_COLUMN = ("kept", "uplink")
+WITHOUT_COLUMN = ("kept", "uplink", "optimism")
 """Measures that have no column in the terminal, unless they are the measure of the tests."""
 
 Cell = tuple[float | None, str]
