@@ -454,7 +454,7 @@ def test_seeds_of_different_configs_are_never_mixed(page, crossed: dict[str, Any
         arm["seeds"] = [7, 8]
     new["arms"][1]["config"]["filter.period"] = 2
     new["arms"][2]["arm"] = "other"
-    new["arms"][3]["against"] = "other"
+    new["arms"][2]["against"] = new["arms"][3]["against"] = "other"
     both, notes = page.merged(stored, new)
     seeds = {arm["arm"]: arm["seeds"] for arm in both["arms"]}
     assert seeds == {"none-rs": [0, 1, 7, 8], "dgf-rs": [7, 8], "other": [7, 8], "dgf-poc": [0, 1, 7, 8]}
