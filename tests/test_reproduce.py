@@ -1,5 +1,6 @@
 """`filfl reproduce` with small figures and real worker processes; the page docs/results.md."""
 
+import copy
 import json
 import os
 import signal
@@ -7,16 +8,20 @@ import subprocess
 import sys
 import time
 import tomllib
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import filfl
 from filfl.comparison.figures import figure_names, paper_names, plan_figures, run_key, total_minutes
+from filfl.comparison.plan import runs_of
 from filfl.config.experiment import Experiment, shipped_names
 from filfl.config.figure import Expectation
 from filfl.errors import ConfigError
 from filfl.report.claims import check_figure
-from filfl.report.comparison import facts_of
+from filfl.report.comparison import facts_of, report_comparison
 from filfl.report.plots import draw_summary_bars, draw_summary_heat_map, draw_summary_uplink
 from filfl.report.statistics import compare_arms
 
@@ -98,7 +103,7 @@ def modification_times(folder: Path) -> dict[str, int]:
 def test_figures_share_runs(done: tuple[Path, str]) -> None:
     folder, shown = done
     assert "10 runs at laptop scale" in shown, "6 arms x 2 seeds, of which none-rs and plain are the same"
-    assert "dgf-poc kept < 1.01" in shown and "Holds at laptop scale" in shown
+    assert "dgf-poc kept < 1.01" in shown and "Decided at laptop scale: " in shown
     names = ("crossed", "alone")
     plans = {name: tomllib.loads((folder / "out" / name / "comparison.toml").read_text()) for name in names}
     assert plans["crossed"]["runs"]["none-rs"][:2] == plans["alone"]["runs"]["plain"][:2]
@@ -379,6 +384,13 @@ def test_stored_summaries_match_the_shipped_configs(page) -> None:
                 assert now[key] == value, f"{name}, {arm.name}: {key}"
 
 
+def test_sentences_were_written_for_the_decisions_on_the_page(page) -> None:
+    """If new seeds change a decision, the sentences about it have to be written again."""
+    found = page.found_in(page.summaries(), page.texts())
+    decisions = {name: found[name][0][0].decision if name in found else "not measured" for name in page.texts()}
+    assert {name: written["decided"] for name, written in page.texts().items()} == decisions
+
+
 def test_results_page_separates_filter_and_selection(page) -> None:
     finals = {"none-rs": 0.5, "dgf-rs": 0.6, "rgf-rs": 0.55, "none-poc": 0.3, "dgf-poc": 0.45, "rgf-poc": 0.4}
     runs = {
@@ -388,12 +400,10 @@ def test_results_page_separates_filter_and_selection(page) -> None:
         ]
         for arm, final in finals.items()
     }
-    against = {arm: f"none-{arm.partition('-')[2]}" for arm in finals}
-    statistics = compare_arms(runs, against, 0.5, [1])
-    rows = [line.split(" | ") for line in page.shares(statistics) if line.startswith("| ")][2:]
-    assert [(row[1], row[2]) for row in rows] == [
-        ("dgf-poc - none-poc", "+15.0"),
-        ("rgf-poc - none-poc", "+10.0"),
+    statistics = compare_arms(runs, dict.fromkeys(finals, "none-rs"), 0.5, [1])
+    arms = [{**asdict(arm), "levels": arm.arm.split("-")} for arm in statistics]
+    rows = [line.split(" | ") for line in page.shares({"poc-femnist": {"arms": arms}})][2:]
+    assert [(row[2], row[3].split()[0]) for row in rows] == [
         ("dgf-rs - none-rs", "+10.0"),
         ("rgf-rs - none-rs", "+5.0"),
         ("none-rs - none-poc", "+20.0"),
@@ -404,19 +414,99 @@ def test_results_page_separates_filter_and_selection(page) -> None:
     assert "| poc | 0.300±0.010 | 0.450±0.010 | 0.400±0.010 |" in page.pivot(statistics, levels, "accuracy")
 
 
-def test_new_results_are_added_to_the_page(page, done: tuple[Path, str], tmp_path: Path, monkeypatch) -> None:
-    summary = json.loads((done[0] / "out/crossed/summary.json").read_text())
+def test_new_results_are_added_to_the_page(page, crossed: dict[str, Any], tmp_path: Path, monkeypatch) -> None:
+    summary = crossed
     for name, scale in (("poc-femnist", "laptop"), ("poc-cifar10", "paper")):
+        arms = [*summary["arms"], *({**a, "arm": a["arm"].replace("dgf", "rgf")} for a in summary["arms"])]
+        arms = list({arm["arm"]: arm for arm in arms}.values())
         (tmp_path / name).mkdir()
-        (tmp_path / name / "summary.json").write_text(json.dumps({**summary, "name": name, "scale": scale}))
+        new = {**summary, "name": name, "scale": scale, "arms": arms}
+        (tmp_path / name / "summary.json").write_text(json.dumps(new))
     docs = tmp_path / "docs"
     (docs / "results").mkdir(parents=True)
     (docs / "images").mkdir()
-    (docs / "results" / "verdicts.toml").write_text('poc-femnist = "It is so."\npoc-cifar10 = ""\n')
+    written = 'decided = "open"\nwhy = "Because."\ntext = "It is so."'
+    (docs / "results" / "verdicts.toml").write_text(f"[poc-femnist]\n{written}\n[poc-cifar10]\n{written}\n")
     monkeypatch.setattr(page, "DOCS", docs)
     page.main([str(tmp_path)])
     text = (docs / "results.md").read_text(encoding="utf-8")
-    assert "It is so." in text and "| [poc-femnist](#poc-femnist) |" in text
-    assert "Not yet run: `filfl reproduce poc-cifar10`" in text, "the page is about the laptop scale"
+    assert "It is so." in text and "| [poc-femnist](#poc-femnist): " in text and "Because. |" in text
+    assert "| poc-cifar10: " in text and "not yet run" in text, "the page is about the laptop scale"
+    assert f"seeds 0, 1 on {summary['made'][0]['date']} with filfl {filfl.__version__}" in text
     assert (docs / "images" / "results-poc-femnist.png").read_bytes().startswith(b"\x89PNG")
     assert page.render(page.summaries(), page.texts()) == text
+
+
+def summary_of(source: Path, seeds: int, first: int, out: Path) -> dict[str, Any]:
+    """The summary of a small figure, made in this process."""
+    ((plan, figure),) = plan_figures([str(source)], "laptop", seeds, {"seed": first}, out)
+    for run in runs_of([plan]):
+        filfl.simulate(run.config, out=run.directory, progress=False)
+    plan.directory.mkdir()
+    report_comparison(plan, figure)
+    summary: dict[str, Any] = json.loads((plan.directory / "summary.json").read_text())
+    return summary
+
+
+@pytest.fixture(scope="module")
+def crossed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("crossed")
+    (folder / "crossed.toml").write_text(CROSSED)
+    return summary_of(folder / "crossed.toml", 2, 0, folder / "out")
+
+
+def test_new_seeds_are_added_to_the_stored_ones_without_their_runs(page, tmp_path: Path) -> None:
+    """Seeds 0 and 1, and then seeds 2 and 3 elsewhere, give what seeds 0 to 3 give at once."""
+    source = tmp_path / "one.toml"
+    source.write_text(BASE + "[evaluate]\ntrain_samples = 20\n" + ALONE.removeprefix(BASE))
+    first, then, overlap, once = (
+        summary_of(source, seeds, start, tmp_path / f"{seeds}-{start}")
+        for seeds, start in ((2, 0), (2, 2), (2, 1), (4, 0))
+    )
+    assert then["seeds"] == then["arms"][0]["seeds"] == [2, 3] and "global-train-loss" in then["arms"][0]["measures"]
+    both, notes = page.merged(first, then)
+    assert both["seeds"] == [0, 1, 2, 3] and notes == [] and both["set"] == {}
+    assert [made["seeds"] for made in both["made"]] == [[0, 1], [2, 3]] and once["made"][0]["seeds"] == [0, 1, 2, 3]
+    assert both["made"][0]["versions"]["filfl"] == filfl.__version__ and both["made"][0]["date"]
+    for mine, theirs in zip(both["arms"], once["arms"], strict=True):
+        assert mine["config"] == theirs["config"] and mine["seeds"] == theirs["seeds"]
+        for name, spread in theirs["measures"].items():
+            assert mine["measures"][name] == {key: pytest.approx(spread[key], rel=1e-4) for key in spread}, name
+        for name, curve in theirs["curves"].items():
+            assert mine["curves"][name] == {key: pytest.approx(curve[key], rel=1e-2, abs=1e-3) for key in curve}
+    assert page.statistics_in(both)[0].measures["accuracy"].count == 4
+    partly, _ = page.merged(first, overlap)
+    assert partly["seeds"] == [0, 1, 2] and [made["seeds"] for made in partly["made"]] == [[0], [1, 2]]
+    assert [spread["count"] for spread in partly["arms"][0]["measures"].values()].count(3) > 5
+
+
+def test_seeds_of_different_configs_are_never_mixed(page, crossed: dict[str, Any]) -> None:
+    stored, new = crossed, copy.deepcopy(crossed)
+    new["seeds"] = [7, 8]
+    for arm in new["arms"]:
+        arm["seeds"] = [7, 8]
+    new["arms"][1]["config"]["filter.period"] = 2
+    new["arms"][2]["arm"] = "other"
+    new["arms"][2]["against"] = new["arms"][3]["against"] = "other"
+    both, notes = page.merged(stored, new)
+    seeds = {arm["arm"]: arm["seeds"] for arm in both["arms"]}
+    assert seeds == {"none-rs": [0, 1, 7, 8], "dgf-rs": [7, 8], "other": [7, 8], "dgf-poc": [0, 1, 7, 8]}
+    assert both["seeds"] == [0, 1, 7, 8]
+    changed = both["arms"][1]["measures"]["accuracy"]
+    assert changed["values"][:2] == [None, None] and (changed["count"], changed["of"]) == (2, 2)
+    assert notes == [
+        "crossed, dgf-rs: the config has changed; the stored seeds are left out",
+        "crossed, none-poc: the arm does not exist any more; it is left out",
+    ]
+    assert both["target"] == stored["target"]
+    other_target, _ = page.merged(stored, {**new, "target": 0.123})
+    assert other_target["target"] is None and other_target["arms"][0]["rounds_to_target"] is None
+
+
+def test_an_option_that_did_not_exist_before_has_its_default(page, crossed: dict[str, Any]) -> None:
+    stored = crossed
+    older = {**stored, "config": {k: v for k, v in stored["config"].items() if not k.startswith("guard.")}}
+    assert len(older["config"]) < len(stored["config"])
+    assert page.merged(older, stored)[1] == []
+    removed = {**stored, "config": {**stored["config"], "filter.no_longer": 1}}
+    assert len(page.merged(removed, stored)[1]) == len(stored["arms"])

@@ -1,15 +1,36 @@
 """The statistics of a comparison, on records small enough to compute by hand."""
 
-import itertools
+import math
 from typing import Any
 
 import pytest
 from scipy import stats
 
 from filfl.config.figure import Expectation
-from filfl.report.claims import MARGIN, Outcome, outcomes, verdict
+from filfl.errors import ConfigError
+from filfl.report.claims import (
+    MARGIN,
+    NOT_WORSE,
+    Outcome,
+    corrected,
+    measured_text,
+    outcome_of,
+    outcomes,
+    second_outcome,
+    size_inside,
+    values_in,
+)
+from filfl.report.formatting import MINUS, NONE
 from filfl.report.measures import MEASURES
-from filfl.report.statistics import LEVEL, compare_arms, compared, default_rounds, default_target
+from filfl.report.statistics import (
+    LEVEL,
+    compare_arms,
+    compared,
+    default_rounds,
+    default_target,
+    difference,
+    estimate,
+)
 from filfl.report.table import comparison_table
 
 
@@ -101,7 +122,7 @@ def test_measures_use_the_records_that_have_them() -> None:
     metrics = [{"client_accuracy": 0.5, "worst_tenth": 0.1}, {}, {"client_accuracy": 0.7, "worst_tenth": 0.2}]
     plain = records([0.1, None, 0.3], filtered=2)
     with_more = [
-        {**record, **more, "metrics": scores, "train_loss": loss}
+        {**record, **more, "metrics": scores, "selected_train_loss": loss}
         for record, more, scores, loss in zip(plain, [filtering, between, filtering], metrics, [3, 2, 1], strict=True)
     ]
     with_more[2]["reward_filtered"] = 9.0
@@ -114,7 +135,7 @@ def test_measures_use_the_records_that_have_them() -> None:
     assert found["kept"] == pytest.approx(2 / 8)
     assert found["client-accuracy"] == pytest.approx(0.6)
     assert found["worst-tenth"] == pytest.approx(0.15)
-    assert found["train-loss"] == pytest.approx(2)
+    assert found["selected-train-loss"] == pytest.approx(2)
     assert found["uplink"] == pytest.approx(3)
     assert found["distance"] is None
     without = {name: measure.of(plain) for name, measure in MEASURES.items()}
@@ -126,7 +147,7 @@ def test_measures_use_the_records_that_have_them() -> None:
         "kept",
         "client-accuracy",
         "worst-tenth",
-        "train-loss",
+        "selected-train-loss",
         "distance",
         "rate",
     )
@@ -142,53 +163,132 @@ def test_rate_and_neighbourhood_of_a_known_curve(a: float, c: float) -> None:
     assert rate == pytest.approx(-1 if c == 0 else 0, abs=1e-9) if a * c == 0 else -1 < rate < 0
 
 
+def test_overlap_of_consecutive_filterings_by_hand() -> None:
+    def filtering(considered: list[int], kept: list[int]) -> dict[str, Any]:
+        return {"did_filter": True, "considered": considered, "filtered": kept}
+
+    between = {"did_filter": False, "considered": [], "filtered": [1]}
+    # Clients 2, 3 and 4 are in both: {2, 3} and {3, 4} share one of three. Then nobody is in both.
+    run = [filtering([1, 2, 3, 4], [1, 2, 3]), between, filtering([2, 3, 4, 5], [3, 4, 5]), filtering([7], [7])]
+    assert MEASURES["overlap"].of(run[:3]) == pytest.approx(1 / 3)
+    assert MEASURES["overlap"].of(run) == pytest.approx(1 / 3), "a pair without common clients does not count"
+    assert MEASURES["overlap"].of(run[:2]) is None
+
+
+def test_optimism_uses_the_reward_that_the_filter_maximised() -> None:
+    true = {"reward_all": 7.5, "reward_filtered": 8.0, "honest_gain": 0.2}
+    assert MEASURES["optimism"].of([true]) == pytest.approx(0.3)
+    assert MEASURES["optimism"].of([{**true, "surrogate_all": 1.0, "surrogate_filtered": 1.25}]) == pytest.approx(0.05)
+    assert MEASURES["optimism"].of([{**true, "honest_gain": None}]) is None
+
+
+def test_difference_is_paired_where_two_seeds_are_shared_and_else_by_welch() -> None:
+    paired = difference([0.6, 0.7, 0.3, None], [0.2, 0.3, 0.1, 0.9])
+    # Differences of 0.4, 0.4 and 0.2 have the mean 1/3 and the standard error 0.11547 / sqrt(3) = 1/15.
+    assert (paired.mean, paired.stderr) == pytest.approx((1 / 3, 1 / 15)) and (paired.df, paired.seeds) == (2, 3)
+    assert paired.interval == pytest.approx((1 / 3 - 4.302653 / 15, 1 / 3 + 4.302653 / 15)) and paired.paired
+    a, b = [0.6, 0.7, 0.3], [0.2, 0.3, 0.1]
+    welch = difference([*a, None, None, None], [None, None, None, *b])
+    expected = stats.ttest_ind(a, b, equal_var=False)
+    assert not welch.paired and welch.p_equal(0) == pytest.approx(expected.pvalue)
+    assert welch.interval == pytest.approx(tuple(expected.confidence_interval(0.95)))
+    assert difference([0.5], [0.4]).interval == (-math.inf, math.inf)
+    assert difference([None, 0.5], [0.4, None]) is None
+
+
+def test_tests_of_an_estimate_equal_those_of_scipy() -> None:
+    values = [0.01, 0.03, -0.005, 0.02]
+    found = estimate(values)
+    assert found.p_equal(0.004) == pytest.approx(stats.ttest_1samp(values, 0.004).pvalue)
+    above, below = (stats.ttest_1samp(values, m, alternative=a) for m, a in ((-0.02, "greater"), (0.02, "less")))
+    assert found.p_beyond(0.02) == pytest.approx(max(above.pvalue, below.pvalue))
+    same = estimate([0.01, 0.01])
+    assert same.interval == (0.01, 0.01) and same.p_equal(0) == 0 and same.p_equal(0.01) == 1
+    assert same.p_beyond(0.02) == 0 and same.p_beyond(0.01) == 1
+
+
 VALUES = {
     "none": {"accuracy": [0.50, 0.51, 0.52], "kept": [1.0, 1.0, 1.0]},
-    "dgf": {"accuracy": [0.60, 0.61, 0.62], "kept": [0.4, 0.5, 0.6]},
+    "dgf": {"accuracy": [0.60, 0.62, 0.61], "kept": [0.4, 0.5, 0.6]},
+    "near": {"accuracy": [0.501, 0.509, 0.520], "kept": [0.4, 0.5, 0.6]},
     "wild": {"accuracy": [0.40, 0.60, 0.80], "kept": [0.4, 0.5, 0.6]},
     "lost": {"kept": [0.5, 0.5, 0.5]},
 }
+# dgf - none: 0.10, 0.11, 0.09, so 0.10 +- 4.30 * 0.01 / sqrt(3) = [0.075, 0.125]. near - none: 0.001, -0.001, 0, so
+# [-0.0025, 0.0025]. wild - none: -0.10, 0.09, 0.28, so 0.09 +- 4.30 * 0.19 / sqrt(3) = [-0.38, 0.56].
+# dgf kept: 0.5 +- 4.30 * 0.1 / sqrt(3) = [0.25, 0.75].
 
 
 @pytest.mark.parametrize(
-    ("text", "holds"),
+    ("text", "decision", "inside"),
     [
-        ("dgf accuracy > none", "yes"),
-        ("dgf accuracy < none", "no"),
-        ("none accuracy < dgf", "yes"),
-        ("wild accuracy > none", "direction only"),
-        ("dgf accuracy ~ none", "no"),
-        ("dgf accuracy ~ wild", "yes"),
-        ("dgf kept < 0.6", "yes"),
-        ("dgf kept > 0.6", "no"),
-        ("lost accuracy > none", "not measured"),
-        ("dgf accuracy > lost", "not measured"),
+        ("dgf accuracy > none", "yes", None),
+        ("dgf accuracy > none by 0.10", "yes", True),
+        ("dgf accuracy > none by 0.07", "yes", False),
+        ("dgf accuracy < none by 0.10", "no", False),
+        ("none accuracy < dgf by 0.10", "yes", True),
+        ("near accuracy > none by 0.10", "equivalent", False),
+        ("wild accuracy > none by 0.10", "open", True),
+        ("wild accuracy > none by 0.60", "smaller", False),
+        ("wild accuracy < none by 0.40", "smaller", False),
+        ("near accuracy ~ none", "yes", None),
+        ("dgf accuracy ~ none", "no", None),
+        ("wild accuracy ~ none", "open", None),
+        ("near accuracy >= none", "yes", None),
+        ("none accuracy >= dgf", "no", None),
+        ("wild accuracy >= none", "open", None),
+        ("dgf kept < 0.8", "yes", None),
+        ("dgf kept > 0.8", "no", None),
+        ("dgf kept < 0.6 by 0.1", "open", True),
+        ("dgf kept ~ 0.5", "open", None),
+        ("lost accuracy > none", "not measured", None),
+        ("dgf accuracy > lost", "not measured", None),
     ],
 )
-def test_rule_for_one_expectation(text: str, holds: str) -> None:
+def test_rule_for_one_expectation(text: str, decision: str, inside: bool | None) -> None:
     (outcome,) = outcomes([text], VALUES)
-    assert outcome.holds == holds
-    assert LEVEL == 0.05 and MARGIN == 0.02
+    assert (outcome.decision, size_inside(outcome)) == (decision, inside)
+    assert (LEVEL, MARGIN, NOT_WORSE) == (0.05, 0.02, 0.01)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4])
-def test_verdict_over_all_combinations(size: int) -> None:
-    """ "in part" needs at least one "yes"; a "no" is never hidden by "direction only"."""
+def test_measured_text() -> None:
+    texts = [
+        measured_text(outcome_of(Expectation.parse(text), VALUES))
+        for text in ("dgf accuracy > none", "dgf kept < 0.6", "dgf kept < none", "lost accuracy > none")
+    ]
+    texts = [text.replace(MINUS, "-") for text in texts]
+    assert texts == ["+10.0 points [+7.5, +12.5]", "0.5 [0.252, 0.748]", "-0.5 [-0.748, -0.252]", NONE]
+
+
+def test_correction_of_benjamini_and_hochberg_by_hand() -> None:
+    # Four tests with p = 0.01, 0.04, 0.03 and 0.5: in order 4 * 0.01 / 1, 4 * 0.03 / 2 = 0.06, 4 * 0.04 / 3 = 0.0533.
     expectation = Expectation.parse("dgf accuracy > none")
-    for kinds in itertools.product(("yes", "direction only", "no", "not measured"), repeat=size):
-        word = verdict([Outcome(expectation, None, None, holds) for holds in kinds])
-        if all(holds == "yes" for holds in kinds):
-            expected = "yes"
-        elif "yes" in kinds:
-            expected = "in part"
-        elif "no" in kinds:
-            expected = "no"
-        elif "direction only" in kinds:
-            expected = "direction only"
-        else:
-            expected = "not measured"
-        assert word == expected, kinds
+    tests = ({"zero": 0.01, "alike": 0.5}, {"zero": 0.04}, {"zero": 0.03})
+    first, second, third = corrected(Outcome(expectation, None, "yes", p) for p in tests)
+    assert first.adjusted == pytest.approx({"zero": 0.04, "alike": 0.5})
+    assert second.q == pytest.approx(0.16 / 3) and third.q == pytest.approx(0.16 / 3)
+    assert first.survives and not second.survives and corrected([]) == []
 
 
-def test_verdict_without_expectations() -> None:
-    assert verdict([]) == "not measured"
+def test_second_measure_is_the_mean_accuracy_without_a_size() -> None:
+    values = {arm: {"accuracy": [0.1, 0.2], "mean-accuracy": [x, x + 0.01]} for arm, x in (("a", 0.5), ("b", 0.4))}
+    second = second_outcome(Expectation.parse("a accuracy > b by 0.1"), values)
+    assert str(second.expectation) == "a mean-accuracy > b" and second.expectation.size is None
+    assert second.estimate.mean == pytest.approx(0.1) and second.decision == "yes"
+    assert second_outcome(Expectation.parse("a test-loss < b"), values) is None
+    assert second_outcome(Expectation.parse("a accuracy > 0.4"), values) is None
+
+
+def test_a_run_that_never_reaches_the_target_counts_with_all_its_rounds() -> None:
+    base, other = compare_arms(RUNS, AGAINST, target=0.6, at=[1])
+    values = values_in([base, other], rounds=3, target=0.6)
+    assert values["other"]["rounds-to-target"] == [2, 3, 3] and values["base"]["rounds-to-target"] == [3, 3, 3]
+    outcome = outcome_of(Expectation.parse("other rounds-to-target < base"), values)
+    assert outcome.estimate.mean == pytest.approx(-1 / 3)
+    assert "rounds-to-target" not in values_in([base, other], rounds=3, target=None)["base"]
+
+
+@pytest.mark.parametrize("text", ["a accuracy > b by 0", "a accuracy > b by -1", "a accuracy ~ b by 1", "a b > c by"])
+def test_invalid_sizes_are_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"figure\.expect"):
+        Expectation.parse(text)

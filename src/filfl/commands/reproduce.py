@@ -15,9 +15,8 @@ from filfl.comparison.progress import ComparisonDisplay
 from filfl.config.experiment import Experiment, parse_changes
 from filfl.config.figure import Figure
 from filfl.errors import ConfigError
-from filfl.report.claims import Outcome, check_figure, outcomes, verdict
+from filfl.report.claims import Outcome, check_figure, measured_text, outcomes, second_outcome, values_in
 from filfl.report.comparison import report_comparison
-from filfl.report.formatting import p_value
 from filfl.system import num_cores
 
 
@@ -94,32 +93,33 @@ def _report(plan: Plan, figure: Figure) -> dict[str, Any]:
     comparison = report_comparison(plan, figure)
     say("")
     show_comparison(comparison)
-    values = {arm.arm: {name: spread.values for name, spread in arm.measures.items()} for arm in comparison.statistics}
+    values = values_in(comparison.statistics, comparison.rounds, comparison.target)
     say(f"{figure.paper}: {figure.claim}")
     results = outcomes(figure.expect, values)
     for outcome in results:
-        tested, value = outcome.tested, "-" if outcome.mean is None else f"{outcome.mean:.4g}"
-        if tested:
-            value = f"{tested.difference:+.4g}, p = {p_value(tested.welch_p)}"
-        say(f"  {outcome.expectation}: {value}: {outcome.holds}")
+        say(f"  {outcome.expectation}: {measured_text(outcome)}: {outcome.decision}")
+        if second := second_outcome(outcome.expectation, values):
+            say(f"    in the mean over all rounds: {measured_text(second)}: {second.decision}")
     if results:
-        say(f"Holds at {plan.facts['scale']} scale: {verdict(results)}\n", style="bold")
+        decided = sum(outcome.decided for outcome in results)
+        say(f"Decided at {plan.facts['scale']} scale: {decided} of {len(results)}\n", style="bold")
     return {
         "name": plan.directory.name,
         "paper": figure.paper,
         "claim": figure.claim,
-        "holds": verdict(results) if results else None,
         "expectations": [_checked(outcome) for outcome in results],
         **comparison_table(comparison),
     }
 
 
 def _checked(outcome: Outcome) -> dict[str, Any]:
-    tested = outcome.tested
+    estimate = outcome.estimate
+    low, high = estimate.interval if estimate else (None, None)
     return {
         "expectation": str(outcome.expectation),
-        "holds": outcome.holds,
-        "mean": outcome.mean,
-        "difference": tested.difference if tested else None,
-        "p": tested.welch_p if tested else None,
+        "decision": outcome.decision,
+        "difference": estimate.mean if estimate else None,
+        "low": low,
+        "high": high,
+        "p": outcome.tests.get(outcome.deciding) if outcome.deciding else None,
     }

@@ -26,11 +26,12 @@ class Figure:
     estimated: bool = False
     """Whether `minutes` is an estimate, because the runs have not been timed."""
     expect: tuple[str, ...] = ()
-    """The claim as comparisons that can be computed, such as "dgf accuracy > none": ARM MEASURE, then > or < or ~ (a
-    difference of at most two points of accuracy) or >= (not worse, see `Expectation`), then another arm or a number."""
+    """The claim as comparisons that can be computed, such as "dgf accuracy > none by 0.07": ARM MEASURE, then > or < or
+    ~ (alike) or >= (not worse), then another arm or a number, then the size of the difference in the paper, if it gives
+    one. The first one is the main one."""
     measure: str = "accuracy"
     """The measure of the tests in the table."""
-    curves: tuple[str, ...] = ("accuracy", "test-loss", "train-loss", "filtered")
+    curves: tuple[str, ...] = ("accuracy", "test-loss", "selected-train-loss", "filtered")
     """The measures that are drawn over the rounds."""
     picture: Literal["curves", "bars", "heat-map", "uplink"] = "curves"
     """curves: the measures over the rounds. bars: the final measure of every arm. heat-map: the same, with the
@@ -45,31 +46,42 @@ class Figure:
 
 @dataclass(frozen=True)
 class Expectation:
-    """`ARM MEASURE SIGN OTHER`: a measure of one arm against the same measure of another, or against a number.
+    """`ARM MEASURE SIGN OTHER [by SIZE]`: a measure of one arm against that of another, or against a number.
 
-    > and <: the mean is larger or smaller. ~: the means differ by at most two points of accuracy. >=: not worse, which
-    means that the mean is at most half a point lower, and the paired 95 % interval excludes a loss of one point.
+    > and <: larger or smaller. ~: alike. >=: not worse. `filfl.report.claims` has the rule that decides them.
     """
 
     arm: str
     measure: str
     sign: str
     other: str
+    size: float | None = None
+    """How large the difference is in the paper; None if the paper does not say."""
 
     @classmethod
     def parse(cls, text: str) -> "Expectation":
-        found = re.fullmatch(r"(\S+) (\S+) (>=|[<>~]) (\S+)", text)
+        found = re.fullmatch(r"(\S+) (\S+) (>=|[<>~]) (\S+)(?: by ([0-9.]+))?", text)
         if not found:
             raise ConfigError(f"figure.expect must be ARM MEASURE > ARM, with <, >, >= or ~ (got {show(text)})")
-        return cls(*found.groups())
+        arm, measure, sign, other, size = found.groups()
+        number = _number(size) if size else None
+        if size and (sign not in "<>" or not number):
+            raise ConfigError(
+                f"figure.expect: the size after by must be a positive number, and needs < or > (got {show(text)})"
+            )
+        return cls(arm, measure, sign, other, number)
 
     @property
     def number(self) -> float | None:
         """The number that the measure is compared with; None if it is another arm."""
-        try:
-            return float(self.other)
-        except ValueError:
-            return None
+        return _number(self.other)
 
     def __str__(self) -> str:
         return f"{self.arm} {self.measure} {self.sign} {self.other}"
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None

@@ -139,7 +139,7 @@ def report_comparison(plan: Plan, figure: Figure | None = None) -> Comparison:
     comparison = read_comparison(plan, figure)
     write_atomic(comparison.path, comparison.table.markdown().encode())
     summary = _summary(comparison)
-    write_atomic(plan.directory / "summary.json", _to_text(summary).encode())
+    write_atomic(plan.directory / "summary.json", summary_text(summary).encode())
     if not can_draw():
         return comparison
     from filfl.report.plots import SUMMARY_PLOTS, draw_comparison
@@ -183,10 +183,7 @@ def facts_of(config: Mapping[str, Any]) -> dict[str, Any]:
 def _summary(comparison: Comparison) -> dict[str, Any]:
     """The content of summary.json: all that is needed to write a page about the comparison and to plot it again."""
     plan, runs, drawn = comparison.plan, comparison.runs, comparison.drawn
-    configs = {arm: facts_of(seeds[0].table) for arm, seeds in runs.items()}
-    first, *others = configs.values()
-    common = {key for key, value in first.items() if all(other.get(key) == value for other in others)}
-    finished = [run.summary for seeds in runs.values() for run in seeds if run.summary]
+    common, own = split_configs({arm: facts_of(seeds[0].table) for arm, seeds in runs.items()})
     levels = {arm.name: list(arm.levels) for arm in plan.arms}
     return {
         "title": plan.title,
@@ -198,15 +195,14 @@ def _summary(comparison: Comparison) -> dict[str, Any]:
             "better": "lower" if comparison.primary.lower else "higher",
         },
         "target": comparison.target,
-        # Arms may share a run, whose seconds count once.
-        "seconds": round(sum({end["run"]: end["seconds"] for end in finished}.values()), 1),
-        "versions": finished[0]["versions"],
-        "config": {key: first[key] for key in sorted(common)},
+        "made": _made([run for seeds in runs.values() for run in seeds]),
+        "config": common,
         "arms": [
             {
                 **dataclasses.asdict(arm),
+                "seeds": list(plan.seeds),
                 "levels": levels[arm.arm],
-                "config": {key: value for key, value in sorted(configs[arm.arm].items()) if key not in common},
+                "config": own[arm.arm],
                 "curves": {name: dataclasses.asdict(thinned(s, POINTS)) for name, s in drawn[arm.arm].items()},
             }
             for arm in comparison.statistics
@@ -214,7 +210,31 @@ def _summary(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _to_text(summary: Mapping[str, Any]) -> str:
+def _made(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """When and with which versions the seeds were run, and how long that took."""
+    groups: dict[tuple[Any, ...], dict[str, dict[str, Any]]] = {}
+    for end in (run.summary for run in runs if run.summary):
+        key = (end.get("date"), *end["versions"].items())
+        groups.setdefault(key, {})[end["run"]] = dict(end)  # arms may share a run, whose seconds count once
+    return [
+        {
+            "seeds": sorted({end["seed"] for end in ends.values()}),
+            "date": date,
+            "versions": dict(versions),
+            "seconds": round(sum(end["seconds"] for end in ends.values()), 1),
+        }
+        for (date, *versions), ends in groups.items()
+    ]
+
+
+def split_configs(configs: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """What the configs of all arms have in common, and what each has beside it."""
+    first, *others = configs.values()
+    common = {key: first[key] for key in sorted(first) if all(key in o and o[key] == first[key] for o in others)}
+    return common, {arm: {k: own[k] for k in sorted(own) if k not in common} for arm, own in configs.items()}
+
+
+def summary_text(summary: Mapping[str, Any]) -> str:
     """Readable JSON: six digits, more than any measurement has, indented, with each list of numbers on one line."""
     six_digits = json.loads(json.dumps(summary), parse_float=lambda number: rounded(float(number), 6))
     text = json.dumps(six_digits, indent=1)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,29 @@ def gain_on_V_of(record: Record) -> float | None:
     return _difference(record.get("surrogate_filtered"), record.get("surrogate_all")) if true is None else true
 
 
+def optimism_of(record: Record) -> float | None:
+    """How much of the gain on V itself is due to choosing S^f on the same samples: that gain minus the honest one, both
+    by the reward that the filter maximised."""
+    surrogate = _difference(record.get("surrogate_filtered"), record.get("surrogate_all"))
+    return _difference(gain_on_V_of(record) if surrogate is None else surrogate, honest_gain_of(record))
+
+
+def overlap(records: Records) -> float | None:
+    """How similar S^f is from one filtering to the next: the Jaccard index |A and B| / |A or B| of what they kept of
+    the clients that both considered, mean over the pairs. Two independent sets that keep a share q have q / (2 - q)."""
+    filterings = [
+        (set(record["considered"]), set(record["filtered"] or ()))
+        for record in records
+        if record.get("did_filter") and record.get("considered")
+    ]
+    found = []
+    for (before, kept_before), (after, kept_after) in pairwise(filterings):
+        a, b = kept_before & after, kept_after & before
+        if a | b:
+            found.append(len(a & b) / len(a | b))
+    return float(np.mean(found)) if found else None
+
+
 def neighbourhood(records: Records) -> float | None:
     """c of the fit a / t + c (a, c >= 0) to the squared distance from the optimum, with least relative errors."""
     t, d = _distances(records)
@@ -105,13 +129,16 @@ MEASURES = {
     "accuracy": Measure("final\naccuracy", _final(lambda r: r["test_accuracy"])),
     "mean-accuracy": Measure("mean\naccuracy", _mean(lambda r: r["test_accuracy"])),
     "test-loss": Measure("test\nloss", _final(lambda r: r["test_loss"])),
-    "train-loss": Measure("train\nloss", _final(lambda r: r.get("train_loss"))),
+    "selected-train-loss": Measure("train loss,\nselected", _final(lambda r: r.get("selected_train_loss"))),
+    "global-train-loss": Measure("train loss,\nall", _final(lambda r: metric_of(r, "global_train_loss"))),
     "client-accuracy": Measure("mean over\nclients", _final(lambda r: metric_of(r, "client_accuracy"))),
     "worst-tenth": Measure("worst\ntenth", _final(lambda r: metric_of(r, "worst_tenth"))),
     "filtered": Measure("|S^f|", _mean(lambda r: float(r["num_filtered"])), "{:.1f}"),
     "kept": Measure("kept", _mean(_kept), "{:.2f}"),
     "gain": Measure("gain\nin loss", _mean(honest_gain_of), "{:.4f}"),
     "gain-on-v": Measure("gain on\nV itself", _mean(gain_on_V_of), "{:.4f}"),
+    "optimism": Measure("optimism\non V", _mean(optimism_of), "{:.4f}"),
+    "overlap": Measure("overlap\nof S^f", overlap, "{:.2f}"),
     "ratio": Measure("ratio to\noptimum", _mean(ratio_of), "{:.4f}"),
     "gap": Measure("gap\nin loss", _mean(gap_of), "{:.4f}"),
     "auc": Measure("AUC of\nvalues", _last(lambda r: metric_of(r, "value_auc"))),
@@ -127,6 +154,8 @@ OWN = "metrics."
 KEYS = {LOSS: "test-loss", "client_accuracy": "client-accuracy", "worst_tenth": "worst-tenth", "distance": "distance"}
 SHARES = ("accuracy", "client-accuracy", "worst-tenth")
 """Measures that are shown in percent."""
+IN_POINTS = (*SHARES, "mean-accuracy")
+"""Measures whose differences are percentage points."""
 
 
 def measure_named(key: str) -> Measure:

@@ -146,13 +146,64 @@ def compared(mine: Sequence[float | None], theirs: Sequence[float | None]) -> Te
     return Tested(difference, welch, paired)
 
 
-def paired_interval(mine: Sequence[float | None], theirs: Sequence[float | None]) -> tuple[float, float]:
-    """The 95 % interval of the mean difference over the seeds that both have; infinite for fewer than two seeds."""
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over seeds, or a difference of two, with Student's t for its interval and its tests."""
+
+    mean: float
+    stderr: float
+    df: float
+    """Degrees of freedom; 0 for fewer than two seeds, which have no interval and show nothing."""
+    seeds: int
+    paired: bool = True
+    """Whether a difference is taken seed by seed; otherwise it is Welch's."""
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval."""
+        half = self.stderr * float(stats.t.isf(LEVEL / 2, self.df)) if self.df else math.inf
+        return self.mean - half, self.mean + half
+
+    def p_equal(self, value: float) -> float:
+        """Two-sided p of the hypothesis that the mean is `value`. Below 0.05 if the interval excludes it."""
+        return min(1.0, 2 * min(self._p_at_most(value), self._p_at_least(value)))
+
+    def p_beyond(self, margin: float) -> float:
+        """p of the hypothesis that the mean is not within +-margin, by two one-sided tests."""
+        return max(self._p_at_most(-margin), self._p_at_least(margin))
+
+    def _p_at_most(self, value: float) -> float:
+        """One-sided p of the hypothesis that the mean is at most `value`."""
+        if not self.df:
+            return 1.0
+        if self.stderr == 0:  # the same in every seed
+            return 0.0 if self.mean > value else 1.0
+        return float(stats.t.sf((self.mean - value) / self.stderr, self.df))
+
+    def _p_at_least(self, value: float) -> float:
+        """One-sided p of the hypothesis that the mean is at least `value`."""
+        return Estimate(-self.mean, self.stderr, self.df, self.seeds)._p_at_most(-value)
+
+
+def estimate(values: Sequence[float | None]) -> Estimate | None:
+    """The mean over the seeds that have a value; None if none has one."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return None
+    n = len(known)
+    # A constant has no deviation; computed, it could have one by rounding.
+    deviation = standard_deviation(known) if np.ptp(known) > 0 else 0.0
+    return Estimate(float(np.mean(known)), deviation / math.sqrt(n), n - 1, n)
+
+
+def difference(mine: Sequence[float | None], theirs: Sequence[float | None]) -> Estimate | None:
+    """The mean difference of two arms: over the seeds that both have, or Welch's if they share fewer than two."""
     pairs = zip(mine, theirs, strict=True)
-    differences = np.array([a - b for a, b in pairs if a is not None and b is not None], dtype=np.float64)
-    if len(differences) < 2:
-        return -math.inf, math.inf
-    if np.ptp(differences) == 0:
-        return float(differences[0]), float(differences[0])
-    interval = stats.ttest_1samp(differences, 0).confidence_interval(1 - LEVEL)
-    return float(interval.low), float(interval.high)
+    shared = [round(a - b, 12) for a, b in pairs if a is not None and b is not None]
+    a, b = estimate(mine), estimate(theirs)
+    if len(shared) > 1 or a is None or b is None or not a.df or not b.df:
+        return estimate(shared)
+    parts = [(each.stderr**2, each.df) for each in (a, b)]
+    variance = sum(part for part, _ in parts)
+    df = variance**2 / sum(part**2 / df for part, df in parts) if variance else a.df + b.df
+    return Estimate(a.mean - b.mean, math.sqrt(variance), df, min(a.seeds, b.seeds), paired=False)

@@ -26,7 +26,7 @@ from filfl.report.statistics import ArmStatistics, Spread
 from filfl.runs.metrics import ACCURATE, Primary
 from filfl.runs.summary import LAST
 
-WITHOUT_COLUMN = ("kept", "uplink")
+WITHOUT_COLUMN = ("kept", "uplink", "optimism")
 """Measures that have no column in the terminal, unless they are the measure of the tests."""
 
 Cell = tuple[float | None, str]
@@ -162,7 +162,7 @@ def page_row(
     """
     texts: dict[str, Callable[[Spread | None], str]] = {
         **dict.fromkeys(SHARES, percent),
-        **dict.fromkeys(("test-loss", "train-loss"), lambda spread: spread_text(spread, between=" ± ")),
+        **dict.fromkeys(("test-loss", "selected-train-loss"), lambda spread: spread_text(spread, between=" ± ")),
         **dict.fromkeys(("distance", *own), lambda spread: spread_text(spread, "{:.4g}", between=" ± ")),
         "filtered": lambda spread: spread_text(spread, "{:.1f}", between=" ± "),
         "uplink": lambda spread: megabytes(1e6 * spread.mean) if spread else NONE,

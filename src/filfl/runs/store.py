@@ -21,6 +21,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -102,6 +103,7 @@ class RunStore:
             **facts,
             "seconds": round(sum(sum(t.values()) for t in read_times(self.directory / TIMES).values()), 3),
             "run": self.fingerprint,
+            "date": datetime.now(UTC).date().isoformat(),
             "versions": versions(),
         }
         known = {RECORDS: self._records_hash.hexdigest(), MODEL: sha256(model)}

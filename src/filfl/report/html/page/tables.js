@@ -24,7 +24,7 @@ function measureColumns({ primary, own, finished, where, automatic }) {
     { key: "accuracy", label: named("accuracy"), hint: `Accuracy${tested}, ${spread}`, best: Math.max },
     ...own.map((metric) => ({ key: metric.key, label: named(metric.name), hint: `Your metric ${metric.name}${tested}, ${spread}` })),
     { key: "test-loss", label: named(where ? "loss" : "test loss"), hint: `Loss${tested}, ${final}`, best: Math.min },
-    { key: "train-loss", label: named("train loss"), hint: `Mean over the clients that trained, which differ between methods; ${final.replace("tested ", "")}` },
+    { key: "selected-train-loss", label: "train loss, selected", hint: `Mean over the selected clients of their loss during local training, which differ between methods; ${final.replace("tested ", "")}` },
     {
       key: "rounds-to-target",
       label: `rounds to ${goal}`,
