@@ -8,7 +8,7 @@ ACCURACY, LOSS = "accuracy", "loss"
 ACCURACY_NAMES = (ACCURACY, "test_accuracy", "test-accuracy", "eval_acc", "acc")
 LOSS_NAMES = (LOSS, "test_loss", "test-loss", "eval_loss")
 """The names that evaluation functions use for these two."""
-MEASURED = ("distance", "filtering_gap", "value_auc")
+MEASURED = ("distance", "filtering_gap", "filter_shift", "filter_bias", "value_auc")
 """Metrics that a run measures by itself."""
 ATTACK_SUCCESS = "attack_success"
 """The metric of an attack with an aim, such as a backdoor. Tables show it like the metrics of a user."""

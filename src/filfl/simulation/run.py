@@ -114,7 +114,7 @@ def _run(
         if stopped:
             say(f"stopped after round {len(log.records)} of {config.rounds}: {stopped}")
         final = Trained(parts.net.module, Inputs.of(parts.data))
-        sets, weights = parts.sets(), parts.net.state(state.w)
+        sets, weights = {**parts.sets(), **parts.constants()}, parts.net.state(state.w)
         facts = {**sets, INPUTS: final.inputs.table(), FROM_PYTHON: list(from_python)}
         summary = store.finish(weights, facts, stopped) if store else {**summarize(log.records, stopped), **sets}
     parts.net.load(state.w)
