@@ -138,6 +138,8 @@ def test_a_config_is_read_back_from_its_table(changes: dict[str, Any]) -> None:
         ({"training.epochs": 2, "training.steps": 3}, "training.epochs = 2 and training.steps = 3 exclude each other"),
         ({"training.schedule": "step"}, "needs training.factor and training.every"),
         ({"training.schedule": "inverse"}, "needs training.beta"),
+        ({"training.schedule": "milestones"}, "needs training.factor and training.milestones"),
+        ({"training.schedule": "milestones", "training.milestones": [0]}, "training.milestones must be a list, each"),
         ({"data.trusted": [1.5]}, "data.trusted must be a list, each item a text"),
         ({"model.hidden": [8, 0]}, "model.hidden must be a list, each item a whole number of at least 1"),
         ({"name": "../up"}, "name must be letters, digits"),
@@ -267,17 +269,18 @@ def test_objects_from_python_keep_the_options_that_apply(blobs: filfl.FederatedD
     own = base.with_own(data=blobs, model=lambda: None, filter=everybody, selection=first)
     assert own.selection == OwnSelection(function=first, k=4)
     table = own.table()
-    assert table["selection"] == {"name": "own", "k": 4} and table["data"]["noisy"] == 0.2
+    assert table["selection"] == {"name": "own", "k": 4, "every": 1} and table["data"]["noisy"] == 0.2
     assert (table["filter"]["name"], table["filter"]["period"], table["model"]) == ("own", 5, {"name": "own"})
     changed = own.with_changes({"selection.k": 3, "filter.period": 2})
     assert changed.selection == OwnSelection(function=first, k=3), "the object stays"
     assert changed.filter.method == own.filter.method and changed.filter.period == 2
-    assert changed.with_changes({"selection.name": "random"}).table()["selection"] == {"name": "random", "k": 3}
+    random = changed.with_changes({"selection.name": "random"}).table()["selection"]
+    assert random == {"name": "random", "k": 3, "every": 1}
 
 
 def test_a_plugin_from_python_is_used_with_its_own_options() -> None:
     made = Config().with_own(filter=LocalSearch(restarts=1), selection=PowerOfChoice(k=2, d=7), model=MLP(hidden=(3,)))
-    assert made.table()["selection"] == {"name": "power-of-choice", "k": 2, "d": 7}
+    assert made.table()["selection"] == {"name": "power-of-choice", "k": 2, "every": 1, "d": 7}
     assert (made.table()["filter"]["name"], made.table()["filter"]["restarts"]) == ("local-search", 1)
     with pytest.raises(ConfigError, match=r"selection.d must be at least selection.k = 5 \(got 2\)"):
         Config().with_own(selection=PowerOfChoice(d=2))

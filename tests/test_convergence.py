@@ -9,7 +9,9 @@ import torch
 
 import filfl
 from filfl.config.experiment import Experiment
+from filfl.config.sections import Training
 from filfl.data.ridge import LeastSquares, Ridge, least_squares
+from filfl.simulation.build import beta_too_small
 
 CONVERGENCE: dict[str, Any] = {
     "rounds": 40,
@@ -28,6 +30,7 @@ CONVERGENCE: dict[str, Any] = {
     "training.beta": 0.6,
     "training.weight_decay": 0.1,
 }
+TERMS = {"filtering_gap", "filter_shift", "filter_bias"}
 
 
 def metrics(changes: dict[str, Any], name: str) -> list[float]:
@@ -35,11 +38,49 @@ def metrics(changes: dict[str, Any], name: str) -> list[float]:
 
 
 def test_distance_and_excess_by_hand() -> None:
-    problem = LeastSquares(np.array([1.0, -1.0]), np.array([[2.0, 0.0], [0.0, 4.0]]))
+    problem = LeastSquares(np.array([[[2.0, 0.0], [0.0, 4.0]]]), np.array([[2.0, -4.0]]), np.zeros(1))
     assert problem.distance([1.0, -1.0]) == problem.excess([1.0, -1.0]) == 0
     assert problem.distance([3.0, 0.0]) == 5.0
     assert problem.excess([3.0, 0.0]) == (2 * 4 + 4 * 1) / 2
     assert problem.distance(torch.tensor([3.0, 0.0])) == 5.0
+
+
+def test_constants_and_terms_of_section_4_by_hand() -> None:
+    """F_1 = (w - 1)^2 / 2 and F_2 = 3/2 (w + 1)^2: F = w^2 + w + 1 has its minimum 3/4 at -1/2, F_1* = F_2* = 0."""
+    problem = LeastSquares(np.array([[[1.0]], [[3.0]]]), np.array([[1.0], [-3.0]]), np.array([0.5, 1.5]))
+    assert problem.optimum == pytest.approx([-0.5])
+    assert problem.terms() == pytest.approx({"mu": 1.0, "L": 3.0, "gamma": 0.75})
+    # v = 0, z = 1 and S^f = {1}: F(0) = 1, F(1) = 3, and the optimum of client 1 alone is 1.
+    terms = problem.filter_terms([0.0], [1.0], [0])
+    assert terms == pytest.approx({"filtering_gap": -2.0, "filter_shift": 1.0, "filter_bias": 1.5})
+    assert problem.filter_terms([0.0], [0.0], [0, 1])["filter_bias"] == 0
+
+
+def test_gamma_is_zero_for_equal_clients_and_grows_with_heterogeneity() -> None:
+    gammas = [
+        least_squares(Ridge(clients=5, features=3, samples=40, noise=0.0, heterogeneity=h).load(0), 0.0).gamma
+        for h in (0.0, 0.5, 1.0)
+    ]
+    assert gammas[0] == pytest.approx(0, abs=1e-6) and gammas[0] < gammas[1] < gammas[2]
+
+
+def test_summary_has_the_constants_of_section_4() -> None:
+    problem = least_squares(Ridge(clients=6, features=5, samples=80).load(0), 0.1)
+    summary = filfl.simulate({**CONVERGENCE, "rounds": 1}).summary
+    assert {key: summary[key] for key in ("mu", "L", "gamma")} == problem.terms()
+
+
+def test_a_beta_below_1_over_mu_is_reported() -> None:
+    """mu E beta counts, since t counts rounds and not steps."""
+    mu = least_squares(Ridge(clients=6, features=5, samples=80).load(0), 0.1).mu
+    for steps, beta, warned in ((1, 0.9 / mu, True), (1, 1.1 / mu, False), (2, 0.6 / mu, False), (2, 0.4 / mu, True)):
+        messages: list[str] = []
+        changes = {"rounds": 1, "training.steps": steps, "training.beta": beta}
+        filfl.simulate({**CONVERGENCE, **changes}, say=messages.append)
+        assert any("training.beta is below 1 / (mu E)" in message for message in messages) == warned
+    assert beta_too_small(Training(schedule="constant"), 10, 0.01) is None
+    assert beta_too_small(Training(schedule="inverse", beta=1.0, epochs=2, batch=4), 9, 0.2) is None, "6 steps"
+    assert beta_too_small(Training(schedule="inverse", beta=1.0, epochs=2, batch=9), 9, 0.2) is not None, "2 steps"
 
 
 def test_excess_is_objective_minus_its_minimum() -> None:
@@ -139,6 +180,6 @@ def test_convergence_study_from_toml(tmp_path: Any) -> None:
     )
     Experiment.load(tmp_path / "convergence.toml").config({})
     records = filfl.simulate(tmp_path / "convergence.toml").records
-    assert all(record["metrics"].keys() == {"distance", "filtering_gap"} for record in records)
+    assert all(record["metrics"].keys() == {"distance", *TERMS} for record in records)
     assert all(record["reward_optimum"] == record["reward_filtered"] for record in records)
     assert all(len(record["selected"]) == 4 for record in records)

@@ -123,6 +123,7 @@ def test_filter_size_keeps_m_of_the_servers_samples() -> None:
     assert [label[row.tobytes()] for row in smaller.filter_x] == smaller.filter_y.tolist(), "each with its own label"
     assert smaller.filter_y.tolist() != data.filter_y[:17].tolist(), "drawn, not the first"
     assert data.with_filter_size(None, seed=0) is data
+    assert data.with_filter_size(17, seed=None).filter_y.tolist() == data.filter_y[:17].tolist(), "the first ones"
 
 
 def test_a_filtering_set_can_lack_classes() -> None:

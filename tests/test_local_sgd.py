@@ -95,6 +95,7 @@ def test_the_number_of_steps_is_exact(num_samples: int, batch: int, steps: int) 
     [
         (Training(lr=0.5), [0.5, 0.5, 0.5, 0.5]),
         (Training(lr=0.5, schedule="step", factor=0.5, every=2), [0.5, 0.25, 0.25, 0.125]),
+        (Training(lr=0.5, schedule="milestones", factor=0.1, milestones=(2, 4)), [0.5, 0.05, 0.05, 0.005]),
         (Training(schedule="inverse", beta=2.0), [2.0, 1.0, 2 / 3, 0.5]),
     ],
 )

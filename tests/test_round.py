@@ -272,8 +272,9 @@ def test_the_optimum_changes_nothing_but_its_field() -> None:
 
 def test_the_filtering_gap_by_hand() -> None:
     class Quadratic:
-        def excess(self, w: torch.Tensor) -> float:
-            return float((w[0] - 3) ** 2)
+        def filter_terms(self, v: torch.Tensor, z: torch.Tensor, S_f: Sequence[int]) -> dict[str, float]:
+            assert S_f == (2, 3, 5)
+            return {"filtering_gap": float((v[0] - 3) ** 2 - (z[0] - 3) ** 2)}
 
     every, some = tuple(range(10)), (1, 2, 3, 5)
     records, *_ = run([every, every, some], filter=keep(2, 3, 5), problem=Quadratic())
@@ -393,6 +394,25 @@ def test_latest_updates_are_remembered_for_selections_that_need_them() -> None:
     assert {k: v.item() for k, v in state.latest.items()} == {k: k - 100 for k in state.latest}
     assert len(state.latest) == 2
     assert not run([(1, 2, 3)])[1].latest
+
+
+def test_the_same_clients_train_for_every_rounds() -> None:
+    """With every = 3: selected in round 1, in 3 and 6, and in 8, where a client is not available any more."""
+    everyone = tuple(range(10))
+    records, *_ = run([everyone] * 7, selection=Random(every=3))
+    A = [record.selected for record in records]
+    assert A[0] == A[1] and A[2] == A[3] == A[4] and A[5] == A[6]
+    assert A[1] != A[2] != A[5]
+    fewer = tuple(k for k in everyone if k != A[6][0])
+    records, *_ = run([everyone] * 7 + [fewer], selection=Random(every=3))
+    assert records[6].selected == A[6] and A[6][0] not in records[7].selected and len(records[7].selected) == 2
+    assert len({tuple(record.selected) for record in run([everyone] * 7)[0]}) > 3, "every = 1"
+
+
+def test_with_a_filter_the_same_clients_train_while_they_are_kept() -> None:
+    records, *_ = run([(1, 2, 3, 4, 5)] * 3, filter=keep(2, 3, 5), h=2, selection=Random(every=5))
+    assert [record.did_filter for record in records] == [True, True, False]
+    assert len({tuple(record.selected) for record in records}) == 1
 
 
 class Opinionated(Scripted):

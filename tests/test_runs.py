@@ -169,13 +169,14 @@ def test_a_checkpoint_stores_the_complete_state(tmp_path: Path) -> None:
     state = State(
         w=Weights(vector, torch.tensor([2**40, 7])),
         S_f=(2, 3),
+        selected=(3, 3),
         past=past,
         memory={"velocity": vector * 2},
         latest={3: vector * 3, 11: vector * 4},
     )
     checkpoint.save(tmp_path, 6, state, "run", "abc")
     back = checkpoint.load(tmp_path, 6, "run", "abc", torch.device("cpu"))
-    assert back.S_f == (2, 3)
+    assert back.S_f == (2, 3) and back.selected == (3, 3)
     assert torch.equal(back.w.vector, vector) and back.w.integers.tolist() == [2**40, 7]
     assert torch.equal(back.memory["velocity"], vector * 2)
     assert {k: v.tolist() for k, v in back.latest.items()} == {

@@ -120,6 +120,24 @@ def test_most_keeps_the_first_windows_and_the_same_fraction_of_the_test(speeches
     assert large.fingerprint() == Shakespeare(path=str(speeches), min_chars=1).load(0).fingerprint()
 
 
+def test_spread_windows_start_at_equal_distances_over_the_text(speeches: Path) -> None:
+    data = Shakespeare(path=str(speeches), min_chars=1, most=50, spread=True).load(0)
+    for k, text in enumerate(t[:400] + "\n" + t[400:] for t in TEXTS.values()):
+        cut = len(text) - len(text) // 10
+        windows = cut - 80
+        starts = [i * windows // 50 for i in range(50)]
+        assert Counter(held_by(data, k)) == Counter(text[i : i + 81] for i in starts)
+        assert starts[-1] > windows * 0.97, "up to the end of the text"
+    first = Shakespeare(path=str(speeches), min_chars=1, most=50).load(0)
+    assert np.array_equal(np.bincount(data.test_clients), np.bincount(first.test_clients))
+    # Role 0 has 40 test windows, which start at 1081, and keeps 2 of them: those at 0 and 20.
+    text = next(t[:400] + "\n" + t[400:] for t in TEXTS.values())
+    mine = data.test_clients == 0
+    assert pairs(data.test_x[mine], data.test_y[mine]) == [text[1081 + i : 1162 + i] for i in (0, 20)]
+    every = Shakespeare(path=str(speeches), min_chars=1, spread=True).load(0)
+    assert every.fingerprint() == Shakespeare(path=str(speeches), min_chars=1).load(0).fingerprint()
+
+
 def test_clients_are_drawn_with_the_seed(speeches: Path) -> None:
     drawn = {tuple(Shakespeare(path=str(speeches), min_chars=1, clients=2).load(seed).names) for seed in range(20)}
     assert len(drawn) == 3 and all(len(names) == 2 for names in drawn)

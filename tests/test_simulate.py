@@ -214,6 +214,10 @@ EVERY_KEY = {
     "training.factor": 0.4,
     "training.every": 2,
     "training.beta": 0.5,
+    "training.milestones": [1, 2],
+    "filter.fixed": True,
+    "selection.every": 2,
+    "selection.sum": "largest",
     "availability.mean": 0.9,
     "availability.amplitude": 0.1,
     "availability.period": 3,
@@ -230,10 +234,18 @@ CHANGED_WITH: dict[str, dict[str, Any]] = {
     "training.factor": STEP,
     "training.every": STEP,
     "training.beta": {"training.schedule": "inverse", "training.beta": 0.1},
+    "training.milestones": {
+        "training.schedule": "milestones",
+        "training.factor": 0.5,
+        "training.milestones": [2],
+    },
+    "filter.fixed": {"filter.size": 20},
+    "selection.every": {"availability.n": 12},
     **{f"availability.{option}": {"availability.name": "diurnal"} for option in ("mean", "amplitude", "period")},
     "availability.sigma": {"availability.name": "lognormal"},
     "selection.d": {"selection.name": "power-of-choice", "selection.k": 3},
     "selection.of": {"selection.name": "divfl", "filter.name": "keep-all"},
+    "selection.sum": {"selection.name": "divfl", "filter.name": "keep-all"},
     "algorithm.mu": {"algorithm.name": "fedprox", "algorithm.mu": 1.0},
     "attack.share": {"attack.name": "sign-flip", "attack.share": 0.5},
     "attack.factor": {"attack.name": "scaled", "attack.share": 0.5},
@@ -258,6 +270,7 @@ NOT_IN_RECORDS |= {"execution.mode", "execution.workers"}
 TESTED_ELSEWHERE = {
     *("data.name", "model.name", "availability.name", "training.schedule"),  # in other tests of this file
     *("filter.path", "data.path", "data.classes", "data.image", "data.most", "data.min_chars", "data.text"),
+    "data.spread",
     *("data.beta", "data.iid", "data.features", "data.samples", "data.heterogeneity", "data.noise"),
     *("data.dataset", "data.subset", "data.client", "data.partitioner", "data.arguments", "data.input", "data.target"),
     *("data.split", "data.test_split"),  # in the tests of each dataset

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from filfl.selection import OwnSelection
-from filfl.selection.divfl import DivFL, distances, gain, lazy_greedy
+from filfl.selection.divfl import DivFL, distances, gain, lazy_greedy, reversed_greedy
 from filfl.selection.power_of_choice import PowerOfChoice
 from filfl.selection.random import Random, RandomWithReplacement
 
@@ -133,6 +133,17 @@ def test_divfl_takes_one_client_of_each_cluster(of: str) -> None:
     for seed in range(5):
         chosen = set(DivFL(of=of)(sorted(points), 3, Answers(gradient=vectors, update=vectors), rng(seed)))
         assert len(chosen & {1, 2}) == len(chosen & {3, 4, 5}) == len(chosen & {6}) == 1
+
+
+def test_the_largest_sum_takes_the_outliers_by_hand() -> None:
+    # On a line, 10 has the largest sum of distances, 31. If 6 joins it, the distances to the nearest of the two are
+    # 6, 5, 4, 0 and 0; with 0, 1 or 2 they have the sums 7, 6 and 7.
+    D = distances([torch.tensor([float(x)]) for x in (0, 1, 2, 6, 10)])
+    assert reversed_greedy(D, 2) == [4, 3]
+    assert lazy_greedy(D, 2) == [2, 3]
+    assert sorted(reversed_greedy(D, 9)) == [0, 1, 2, 3, 4]
+    vectors = {k: torch.tensor([float(x)]) for k, x in enumerate((0, 1, 2, 6, 10))}
+    assert DivFL(sum="largest")(list(vectors), 2, Answers(gradient=vectors), rng()) == [4, 3]
 
 
 def test_divfl_chooses_at_random_among_clients_without_updates() -> None:

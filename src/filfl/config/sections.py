@@ -67,6 +67,9 @@ class FilterOptions(Section):
     file."""
     size: Count | None = None
     """m, the number of samples of the server's filtering set that are used. Unset is all of them."""
+    fixed: bool = False
+    """Whether these m samples are the first ones, instead of being drawn with the seed. Where the server's samples do
+    not depend on the seed either (a text or a file), V is then the same for every seed, as in the paper's Table 3."""
     classes: Count | None = None
     """Use only the samples of the first so many classes, to study a filtering set that lacks the others. Unset is all
     classes."""
@@ -234,6 +237,10 @@ class FilterOptions(Section):
         return problems
 
 
+NEEDED = {"step": ("factor", "every"), "milestones": ("factor", "milestones"), "inverse": ("beta",)}
+"""The options that a schedule of the step size needs."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Training(Section):
     """Local training of a client in one round."""
@@ -256,12 +263,16 @@ class Training(Section):
     """The import path of a function (x, rng) -> x that changes every batch of training inputs. See extending.md."""
     lr: Positive | None = None
     """The step size. Unset is 0.1 for SGD, and torch's default for the other optimizers, such as 0.001 for Adam."""
-    schedule: Literal["constant", "step", "inverse"] = "constant"
-    """The step size of round t = 1, 2, ... constant: lr. step: lr * factor^floor(t / every). inverse: beta / t."""
+    schedule: Literal["constant", "step", "milestones", "inverse"] = "constant"
+    """The step size of round t = 1, 2, ... constant: lr. step: lr * factor^floor(t / every). milestones: lr *
+    factor^(the number of milestones up to t). inverse: beta / t."""
     factor: Positive | None = None
-    """With schedule = "step": the step size is multiplied by this number every `every` rounds. 1 keeps it constant."""
+    """With schedule = "step" or "milestones": the step size is multiplied by this number every `every` rounds, or in
+    the rounds `milestones`. 1 keeps it constant."""
     every: Count | None = None
     """With schedule = "step": the number of rounds between two changes of the step size."""
+    milestones: tuple[Count, ...] = ()
+    """With schedule = "milestones": the rounds from which on the step size is multiplied by `factor` once more."""
     beta: Positive | None = None
     """With schedule = "inverse": the step size of the first round; that of round t is beta / t."""
     momentum: Fraction = 0.0
@@ -274,12 +285,13 @@ class Training(Section):
     def lr_at(self, t: int) -> float:
         """eta_t, the step size of round t."""
         lr = default_lr(self.optimizer) if self.lr is None else self.lr
-        if self.schedule == "step":
-            try:
-                return lr * float((self.factor or 1.0) ** (t // (self.every or 1)))
-            except OverflowError:
-                return math.inf
-        return (self.beta or 1.0) / t if self.schedule == "inverse" else lr
+        if self.schedule == "inverse":
+            return (self.beta or 1.0) / t
+        changes = {"step": t // (self.every or 1), "milestones": sum(t >= each for each in self.milestones)}
+        try:
+            return lr * float((self.factor or 1.0) ** changes.get(self.schedule, 0))
+        except OverflowError:
+            return math.inf
 
     @property
     def is_sgd(self) -> bool:
@@ -306,8 +318,8 @@ class Training(Section):
             problems.append(
                 f"training.epochs = {self.epochs} and training.steps = {self.steps} exclude each other; set only one"
             )
-        for schedule, needed in {"step": ("factor", "every"), "inverse": ("beta",)}.items():
-            missing = [f"training.{option}" for option in needed if getattr(self, option) is None]
+        for schedule, needed in NEEDED.items():
+            missing = [f"training.{option}" for option in needed if getattr(self, option) in (None, ())]
             if self.schedule == schedule and missing:
                 problems.append(f'training.schedule = "{schedule}" needs {" and ".join(missing)}')
         if self.optimizer in OPTIMIZERS and not math.isfinite(self.lr_at(config.rounds)):

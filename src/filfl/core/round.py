@@ -54,7 +54,7 @@ def begin_round(t: int, state: State, server: Server, clock: Stopwatch) -> Begun
         return BegunRound(t, state, server, exchange, S_t, considered)
     filters = server.filter_round is not None  # line 10
     eligible = tuple(k for k, there in zip(state.S_f, among(state.S_f, S_t), strict=True) if there) if filters else None
-    A_t = server.selector(eligible or S_t, exchange, state.latest)  # line 11
+    A_t = server.selector(eligible or S_t, exchange, state.latest, state.selected)  # line 11
     return BegunRound(t, state, server, exchange, S_t, eligible=eligible, A_t=tuple(A_t))
 
 

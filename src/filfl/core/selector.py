@@ -1,7 +1,7 @@
 """Line 11 of Algorithm 1 and line 17 of Algorithm 2: the selection of A_t, and what it may ask about clients."""
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,15 +75,24 @@ class Selector:
         return self.selection.with_replacement
 
     def __call__(
-        self, pool: AnyIds, exchange: Exchange, latest: Latest, k: int | None = None, attempt: int = 0
+        self,
+        pool: AnyIds,
+        exchange: Exchange,
+        latest: Latest,
+        previous: Sequence[int],
+        k: int | None = None,
+        attempt: int = 0,
     ) -> list[int]:
         """At most k (unset: K) of the pool, which is in ascending order. A pool of k or fewer is selected as a whole
-        (Remark 3). `attempt` is the number of earlier selections in this round after which a client failed."""
+        (Remark 3). `previous` is A_(t-1). `attempt` is the number of earlier selections in this round after which a
+        client failed."""
         most = self.K if k is None else k
         ids = np.asarray(pool, dtype=np.int64).view()
         ids.flags.writeable = False  # it may be S_t itself
         if not len(ids) or (len(ids) <= most and not self.with_replacement):
             return [int(i) for i in ids]
+        if exchange.t % self.selection.every and previous and not attempt and among(previous, ids).all():
+            return list(previous)
         with exchange.clock("select"):
             rng = stream(self.seed, exchange.t, f"selection-{attempt}" if attempt else "selection")
             selected = whole_numbers("selection", self.selection(ids, most, Questions(exchange, latest), rng))

@@ -47,8 +47,9 @@ class Schedule(Protocol):
 class Problem(Protocol):
     """An optimisation problem whose objective F is known."""
 
-    def excess(self, w: Tensor, /) -> float:
-        """F(w) of Eq. (1), up to a constant."""
+    def filter_terms(self, v: Tensor, z: Tensor, S_f: Sequence[int], /) -> dict[str, float]:
+        """What Section 4 says about a filtering, by name: v is v_t, the mean of all clients, and z is z_t, that of
+        S^f."""
         ...
 
 
@@ -58,6 +59,8 @@ class State:
 
     w: Weights
     S_f: tuple[int, ...] = ()
+    selected: tuple[int, ...] = ()
+    """A_(t-1)."""
     past: Past = START
     memory: Memory = field(default_factory=dict)
     """What the aggregation remembers."""
@@ -77,6 +80,7 @@ class State:
         return State(
             w=w,
             S_f=outcome.S_f,
+            selected=tuple(outcome.A_t),
             past=outcome.past,
             memory=memory,
             latest=outcome.latest,
@@ -281,15 +285,15 @@ class Record:
             values=outcome.assessment.values if outcome.assessment else [],
             honest_gain=gain.mean if gain else None,
             honest_gain_stderr=gain.stderr if gain else None,
-            metrics={**filtering_gap(outcome, server), **value_auc(outcome, server)} if outcome.did_filter else {},
+            metrics={**filter_terms(outcome, server), **value_auc(outcome, server)} if outcome.did_filter else {},
         )
 
     def table(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def filtering_gap(outcome: Outcome, server: Server) -> dict[str, float]:
-    """delta_t = F(v_t) - F(z_t), Eq. (5) of Section 4.1, where it can be computed.
+def filter_terms(outcome: Outcome, server: Server) -> dict[str, float]:
+    """delta_t = F(v_t) - F(z_t), Eq. (5) of Section 4.1, and other terms of that section, where they can be computed.
 
     v_t = sum_k p_k v_t^k is the mean of the weights of all N clients after training (p_k = 1/N), z_t the mean of S^f.
     So F must be known, and every client must have trained. A filter that keeps all clients has a gap of 0, a useful
@@ -300,7 +304,7 @@ def filtering_gap(outcome: Outcome, server: Server) -> dict[str, float]:
     if server.problem is None or len(w) < server.clients.num_clients or not outcome.S_f:
         return {}
     v, z = (torch.stack([w[k].weights.vector for k in ids]).double().mean(dim=0) for ids in (sorted(w), outcome.S_f))
-    return {"filtering_gap": server.problem.excess(v.cpu()) - server.problem.excess(z.cpu())}
+    return server.problem.filter_terms(v.cpu(), z.cpu(), outcome.S_f)
 
 
 def value_auc(outcome: Outcome, server: Server) -> dict[str, float]:

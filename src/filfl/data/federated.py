@@ -476,12 +476,13 @@ class FederatedData:
             noisy[k] = True
         return replace(self, y=y, noisy=noisy)
 
-    def with_filter_size(self, size: int | None, seed: int, classes: int | None = None) -> "FederatedData":
-        """A copy with m = `size` of the server's filtering samples of the first `classes` classes, drawn with the seed.
-        None keeps all of them."""
+    def with_filter_size(self, size: int | None, seed: int | None, classes: int | None = None) -> "FederatedData":
+        """A copy with m = `size` of the server's filtering samples of the first `classes` classes, drawn with the seed,
+        or the first ones if the seed is None. A size of None keeps all of them."""
         if size is None and classes is None:
             return self
-        drawn = stream(seed, SETUP, "filtering-set").permutation(len(self.filter_y))
+        m = len(self.filter_y)
+        drawn = np.arange(m) if seed is None else stream(seed, SETUP, "filtering-set").permutation(m)
         drawn = drawn if classes is None else drawn[np.isin(self.filter_y[drawn], np.arange(classes))]
         chosen = np.sort(drawn[:size])
         return replace(self, filter_x=self.filter_x[chosen], filter_y=self.filter_y[chosen])

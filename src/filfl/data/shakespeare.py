@@ -52,13 +52,13 @@ class Role:
     train: Rows
     test: Rows
 
-    def at_most(self, most: int) -> "Role":
-        """The first `most` training windows and the same fraction of the test windows, rounded up."""
-        if not len(self.train):
-            return replace(self, test=self.test[:most])
-        train = self.train[:most]
-        num_test = -(-len(self.test) * len(train) // len(self.train))
-        return replace(self, train=train, test=self.test[:num_test])
+    def at_most(self, most: int, spread: bool) -> "Role":
+        """`most` training windows and the same fraction of the test windows, rounded up: the first ones, or, with
+        `spread`, windows at equal distances over the text."""
+        num_train = min(most, len(self.train))
+        num_test = -(-len(self.test) * num_train // len(self.train)) if num_train else min(most, len(self.test))
+        take = _spread if spread else _first
+        return replace(self, train=take(self.train, num_train), test=take(self.test, num_test))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +78,9 @@ class Shakespeare(Dataset):
     most: Count | None = None
     """The maximum number of training and validation windows per client, the first ones of its text. Its test windows
     are reduced in the same proportion, rounded up. Unset: all windows."""
+    spread: bool = False
+    """Whether the `most` windows start at equal distances over a role's whole text, instead of being its first ones:
+    the first 200 windows of speeches are 280 consecutive characters. Without `most` it has no effect."""
     min_chars: Count = 2000
     """Speeches only: roles with less text are left out. 1 keeps all roles that have a training window."""
     test: Share = 0.1
@@ -106,7 +109,7 @@ class Shakespeare(Dataset):
             clients, without = [clients[k] for k in draw_clients(len(clients), self.clients, seed)], []
         kept = [*clients, *without]
         if self.most is not None:
-            kept = [role.at_most(self.most) for role in kept]
+            kept = [role.at_most(self.most, self.spread) for role in kept]
         train, owners = _joined([role.train for role in kept])
         test, test_owners = _joined([role.test for role in kept])
         own = not_in_test(train[:, :WINDOW], test[:, :WINDOW], source.name)
@@ -218,6 +221,15 @@ def _encode_windows(user: LeafUser) -> tuple[NDArray[np.int8], int]:
         if not isinstance(y, str) or len(y) != 1:
             raise DataError(f"{where}: y must be a string of one character (got {y!r:.40})")
     return encode("".join(x + y for x, y in zip(user.x, user.y, strict=True)))
+
+
+def _first(rows: Rows, number: int) -> Rows:
+    return rows[:number]
+
+
+def _spread(rows: Rows, number: int) -> Rows:
+    """Rows at equal distances, the first one included."""
+    return rows[np.arange(number) * len(rows) // max(number, 1)]
 
 
 def _joined(parts: list[Rows]) -> tuple[Rows, NDArray[np.int64]]:

@@ -114,7 +114,9 @@ class ByLogits:
             A_t = [k for k in A_t if k in (S_f or clients)]
             pool = [k for k in sorted(S_f or clients) if selector.with_replacement or k not in A_t]
             missing = wanted - len(A_t)
-            selected = selector(pool, exchange, this.latest, missing, len(notes)) if missing else []  # line 17
+            selected = (  # line 17
+                selector(pool, exchange, this.latest, state.selected, missing, len(notes)) if missing else []
+            )
             if len(selected) < min(missing, len(pool)):
                 wanted = len(A_t) + len(selected)  # the selection chose fewer, and is not asked for more
             self.collect(selected, this, exchange)

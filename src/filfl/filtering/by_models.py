@@ -86,7 +86,7 @@ class ByModels:
         if self.optimum and clients and judgement.possible:
             with clock("optimum"):
                 optimum = R(checked_sets(opt(clients, R), clients)[0])
-        A_t = selector(sorted(S_f) or sorted(w), exchange, latest)  # line 17 of Algorithm 2
+        A_t = selector(sorted(S_f) or sorted(w), exchange, latest, state.selected)  # line 17 of Algorithm 2
         verified = [] if S_f == kept else [f"verified: {len(S_f)} clients instead of the {len(kept)} filtered"]
         with clock("filter"):
             return Outcome(

@@ -22,7 +22,7 @@ from filfl.logits.messages import Recipients
 from filfl.runs.files import sha256, to_json, write_atomic
 from filfl.weights import Weights
 
-FORMAT = 6
+FORMAT = 7
 HASH_LENGTH = 64
 
 
@@ -50,6 +50,7 @@ def encode(t: int, state: State, fingerprint: str, records_sha256: str) -> tuple
         "run": fingerprint,
         "round": t,
         "S_f": state.S_f,
+        "selected": state.selected,
         "filtered_at": state.past.filtered_at,
         "V": state.recipients.digest,
         "records_sha256": records_sha256,
@@ -104,6 +105,7 @@ def load(folder: Path, t: int, fingerprint: str | None, records_sha256: str, dev
         return State(
             w=Weights(tensors["w.vector"], tensors["w.integers"]),
             S_f=tuple(values["S_f"]),
+            selected=tuple(map(int, values["selected"])),
             past=Past(_ids(tensors["past.previous"]), _ids(tensors["past.seen"]), int(values["filtered_at"])),
             memory=_named(tensors, "memory."),
             latest={int(k): value for k, value in _named(tensors, "latest.").items()},

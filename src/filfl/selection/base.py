@@ -61,6 +61,9 @@ class Selection(Section, ABC):
     k: Count = 5
     """K, the number of clients that train in an ordinary round and that are averaged in every round. A pool of K or
     fewer clients is taken as a whole (Remark 3 of the paper), except with replacement."""
+    every: Count = 1
+    """For how many rounds the same clients train: clients are selected in rounds t with t mod every = 0, and when one
+    of those of the previous round cannot be selected any more. 1 selects in every round."""
 
     @property
     def with_replacement(self) -> bool:

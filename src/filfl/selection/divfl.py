@@ -33,6 +33,9 @@ class DivFL(Selection):
     as large as the model. updates: the latest update of each client, zero for one that has not trained, at no extra
     communication. predictions: the logits on V from the latest filter round, at no extra communication; for
     filter.transport = "logits"."""
+    sum: Literal["smallest", "largest"] = "smallest"
+    """Which client is added next: the one that leaves the smallest sum of the distances to the nearest chosen client,
+    which is DivFL, or the largest sum, as in the code of FilFL's authors."""
 
     @property
     def remembers(self) -> Memory | None:
@@ -63,7 +66,8 @@ class DivFL(Selection):
         ids = [int(i) for i in rng.permutation(sorted(vectors))]
         if not ids:
             return []
-        return [ids[i] for i in lazy_greedy(distances([vectors[i] for i in ids]), k)]
+        greedy = lazy_greedy if self.sum == "smallest" else reversed_greedy
+        return [ids[i] for i in greedy(distances([vectors[i] for i in ids]), k)]
 
 
 def distances(vectors: Sequence[Tensor]) -> NDArray[np.float64]:
@@ -107,4 +111,15 @@ def lazy_greedy(distances: NDArray[np.float64], k: int) -> list[int]:
             nearest = np.minimum(nearest, distances[:, i])
         else:
             heapq.heappush(bounds, (-gain(distances, nearest, i), i, len(chosen)))
+    return chosen
+
+
+def reversed_greedy(distances: NDArray[np.float64], k: int) -> list[int]:
+    """The k indices of which each in turn leaves the largest sum_k min_{i in A} D[k, i]. Ties go to the first index."""
+    nearest, left = np.full(len(distances), np.inf), list(range(len(distances)))
+    chosen: list[int] = []
+    while left and len(chosen) < k:
+        chosen.append(max(left, key=lambda i: float(np.minimum(nearest, distances[:, i]).sum())))
+        left.remove(chosen[-1])
+        nearest = np.minimum(nearest, distances[:, chosen[-1]])
     return chosen

@@ -1,6 +1,7 @@
 """The parts of a simulated run: data, network, test, clients and server."""
 
 import hashlib
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from torch import nn
 from filfl.aggregation import ServerSide
 from filfl.config.config import Config
 from filfl.config.schema import unknown_name
+from filfl.config.sections import Training
 from filfl.core.metering import logit_reply_bytes, update_bytes
 from filfl.core.server import Server, State
 from filfl.data import FederatedData
@@ -106,6 +108,10 @@ class Parts:
         lists = {"id": accuracies.clients, "samples": accuracies.samples, "accuracy": found}
         return {CLIENT_TESTS: {name: values.tolist() for name, values in lists.items()}}
 
+    def constants(self) -> dict[str, float]:
+        """The constants of Section 4, where F is known, for the summary."""
+        return self.problem.terms() if self.problem else {}
+
     def client_table(self) -> ClientTable:
         """Names, sizes and faults of the clients."""
         return ClientTable.of(self.data, self.config)
@@ -138,7 +144,9 @@ def make_parts(
     build = partial(network, make, config.seed, pick_device(config.execution.device))
     net = build()
     built_in = {"accuracy": accuracy, **by_client(data.test_clients)} if data.classes else {}
-    filter_data = data.with_filter_size(config.filter.size, config.seed, config.filter.classes)
+    filter_data = data.with_filter_size(
+        config.filter.size, None if config.filter.fixed else config.seed, config.filter.classes
+    )
     parts = Parts(
         config=config,
         data=data,
@@ -260,10 +268,28 @@ def _triggered(config: Config, data: FederatedData, net: FlatModel) -> Samples |
 
 def _known_problem(config: Config, data: FederatedData, say: Callable[[str], None]) -> LeastSquares | None:
     try:
-        return config.data.known_problem(data, config.model, config.training.weight_decay)
+        problem = config.data.known_problem(data, config.model, config.training.weight_decay)
     except DataError as error:
         say(f"the distance to the optimum is not measured: {error}")
         return None
+    if problem and (warning := beta_too_small(config.training, int(data.num_train.min()), problem.mu)):
+        say(warning)
+    return problem
+
+
+def beta_too_small(training: Training, num_samples: int, mu: float) -> str | None:
+    """A warning where the step size falls too fast for Theorem 1; None otherwise.
+
+    The theorem needs eta_t = beta / t with beta >= 1/mu, where t counts SGD steps. Here t counts rounds: E steps per
+    round with beta / t are, in steps, E beta / t. `num_samples`: of the client with the fewest steps.
+    """
+    E = training.steps or (training.epochs or 1) * -(-num_samples // training.batch)
+    if training.schedule != "inverse" or (training.beta or 1.0) * E * mu >= 1:
+        return None
+    return (
+        f"training.beta is below 1 / (mu E) = {1 / (mu * E) if mu else math.inf:.3g} with mu = {mu:.3g} and E = {E} "
+        f"steps per round (got {training.beta}), so the distance to the optimum need not fall as 1/t; raise it"
+    )
 
 
 def _test_once(parts: Parts) -> None:

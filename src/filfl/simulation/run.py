@@ -115,7 +115,7 @@ def _run(
             say(f"stopped after round {len(log.records)} of {config.rounds}: {stopped}")
         final = Trained(parts.net.module, Inputs.of(parts.data))
         sets, weights = parts.sets(), parts.net.state(state.w)
-        tests = {**sets, **parts.tested_clients(state.w)}
+        tests = {**sets, **parts.constants(), **parts.tested_clients(state.w)}
         facts = {**tests, INPUTS: final.inputs.table(), FROM_PYTHON: list(from_python)}
         summary = store.finish(weights, facts, stopped) if store else {**summarize(log.records, stopped), **tests}
     parts.net.load(state.w)
