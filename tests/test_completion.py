@@ -16,6 +16,9 @@ sys.argv[0] = "filfl"
 main()
 """
 
+NAMED_SHELL = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+"""typer takes the name of the shell as a value, instead of looking which one started the tests."""
+
 
 def test_names_are_those_of_the_config() -> None:
     assert completion.NAMES.read_text(encoding="utf-8") == names.render(), "run make reference"
@@ -56,7 +59,7 @@ def bash(tmp_path: Path, environment: dict[str, str]):
     executable = tmp_path / "filfl"
     executable.write_text(EXECUTABLE)
     executable.chmod(0o755)
-    environment = {**environment, "PATH": f"{tmp_path}:{environment['PATH']}"}
+    environment = {**environment, **NAMED_SHELL, "PATH": f"{tmp_path}:{environment['PATH']}"}
     shown = subprocess.run(
         [executable, "--show-completion", "bash"], env=environment, cwd=tmp_path, capture_output=True, text=True
     )
@@ -85,6 +88,7 @@ def test_bash_completes_commands_names_and_changes(bash) -> None:
 
 def test_install_completion_writes_to_the_home_folder(tmp_path: Path, environment: dict[str, str]) -> None:
     command = [sys.executable, "-m", "filfl", "--install-completion", "bash"]
+    environment |= NAMED_SHELL
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert ".bash_completions" in (tmp_path / ".bashrc").read_text()
