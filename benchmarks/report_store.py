@@ -111,7 +111,7 @@ def _records(config: Config, clients: ClientTable, rng: np.random.Generator, siz
             selected=selected,
             refused={selected[0]: "its weights are not finite"} if t % 50 == 0 else {},
             notes=[],
-            train_loss=float(2.3 - 2 * accuracy),
+            selected_train_loss=float(2.3 - 2 * accuracy),
             reward_all=7.5 if did_filter else None,
             reward_filtered=7.6 if did_filter else None,
             reward_selected=None,

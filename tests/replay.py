@@ -24,7 +24,7 @@ TOLERANCE = 1e-5
 sets of CPU kernels (ATEN_CPU_CAPABILITY, MKL_CBWR) is 5e-7."""
 
 EQUAL = ("did_filter", "considered", "filtered", "selected", "refused", "evaluations", "uplink_bytes", "downlink_bytes")
-CLOSE = ("train_loss", "test_loss", "reward_all", "reward_filtered", "reward_selected", "surrogate_filtered")
+CLOSE = ("selected_train_loss", "test_loss", "reward_all", "reward_filtered", "reward_selected", "surrogate_filtered")
 
 
 def replay(table: Mapping[str, Any], expected: Sequence[Mapping[str, Any]], **arguments: Any) -> filfl.Result:

@@ -174,7 +174,7 @@ def test_compare_writes_a_table_and_pictures(filfl_process, filfl, folder: Path)
     for arm in ("none", "dgf", "rgf"):
         assert re.search(rf"^ *{arm} +0\.\d+±0\.\d+", shown, re.MULTILINE)
     assert "filfl report c" in shown
-    for name in ("comparison", "accuracy", "test-loss", "train-loss", "filtered"):
+    for name in ("comparison", "accuracy", "test-loss", "selected-train-loss", "filtered"):
         assert (folder / "c" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     shared = tomllib.loads((folder / "c/dgf/seed-1/config.toml").read_text())["execution"]["workers"]
     assert shared == max(1, num_cores() // 2), "two parallel runs share the cores"

@@ -90,7 +90,7 @@ def test_a_train_loss_that_is_not_credible_does_not_reach_the_record() -> None:
         lying = rounds(RUNS["no filter"], update=lambda reply, rng, x=loss: replace(reply, train_loss=x))
         assert torch.equal(lying[0].w.vector, honest[0].w.vector)
         for mine, theirs in zip(lying[1], honest[1], strict=True):
-            assert mine["train_loss"] == theirs["train_loss"] is not None and not mine["refused"]
+            assert mine["selected_train_loss"] == theirs["selected_train_loss"] is not None and not mine["refused"]
             assert mine["notes"][0].startswith(f"client {LIAR}: the train loss is")
 
 

@@ -78,7 +78,7 @@ def run(name: str, values: list[float | None], seed: int = 0, **evaluate: str) -
             "test_accuracy": 0.5,
             "test_loss": 1.0,
             "metrics": {"accuracy": 0.5, "mae": value},
-            "train_loss": None,
+            "selected_train_loss": None,
             "num_filtered": 0,
             "num_available": 0,
             "uplink_bytes": 2_000_000,

@@ -61,7 +61,7 @@ def record(t: int, accuracy: float | None = None, **more: Any) -> dict[str, Any]
         "num_filtered": len(more.get("filtered", available) or ()),
         "selected": [],
         "refused": {},
-        "train_loss": None,
+        "selected_train_loss": None,
         "test_accuracy": accuracy,
         "test_loss": accuracy,
         "metrics": {},

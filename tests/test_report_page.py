@@ -131,7 +131,7 @@ def test_page_loads_without_errors_or_requests_and_fits(browser, report, viewpor
     assert visit.messages == []
     assert visit.network_requests() == [report.as_uri()]
     assert page.evaluate("document.documentElement.scrollWidth") == viewport["width"], "nothing is wider than the page"
-    for chart in ("accuracy", "uplink", "test-loss", "train-loss", "filtered", "noisy"):
+    for chart in ("accuracy", "uplink", "test-loss", "selected-train-loss", "filtered", "noisy"):
         assert visit.series(chart) == list(ARMS)
         assert page.locator(f"#chart-{chart} canvas").count() == 1
     assert "final accuracy (2 seeds)" in page.inner_text("#sentence")

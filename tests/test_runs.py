@@ -74,7 +74,16 @@ def test_files_of_a_run_directory(small: dict[str, Any], tmp_path: Path) -> None
     lines = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
     assert lines == result.records
     assert [line["round"] for line in lines] == [1, 2, 3, 4]
-    wanted = {"available", "filtered", "selected", "refused", "test_accuracy", "test_loss", "train_loss", "did_filter"}
+    wanted = {
+        "available",
+        "filtered",
+        "selected",
+        "refused",
+        "test_accuracy",
+        "test_loss",
+        "selected_train_loss",
+        "did_filter",
+    }
     wanted |= {
         "reward_all",
         "reward_filtered",

@@ -101,7 +101,7 @@ def test_measures_use_the_records_that_have_them() -> None:
     metrics = [{"client_accuracy": 0.5, "worst_tenth": 0.1}, {}, {"client_accuracy": 0.7, "worst_tenth": 0.2}]
     plain = records([0.1, None, 0.3], filtered=2)
     with_more = [
-        {**record, **more, "metrics": scores, "train_loss": loss}
+        {**record, **more, "metrics": scores, "selected_train_loss": loss}
         for record, more, scores, loss in zip(plain, [filtering, between, filtering], metrics, [3, 2, 1], strict=True)
     ]
     with_more[2]["reward_filtered"] = 9.0
@@ -114,7 +114,7 @@ def test_measures_use_the_records_that_have_them() -> None:
     assert found["kept"] == pytest.approx(2 / 8)
     assert found["client-accuracy"] == pytest.approx(0.6)
     assert found["worst-tenth"] == pytest.approx(0.15)
-    assert found["train-loss"] == pytest.approx(2)
+    assert found["selected-train-loss"] == pytest.approx(2)
     assert found["uplink"] == pytest.approx(3)
     assert found["distance"] is None
     without = {name: measure.of(plain) for name, measure in MEASURES.items()}
@@ -126,7 +126,7 @@ def test_measures_use_the_records_that_have_them() -> None:
         "kept",
         "client-accuracy",
         "worst-tenth",
-        "train-loss",
+        "selected-train-loss",
         "distance",
         "rate",
     )

@@ -130,7 +130,7 @@ def in_the_records(directory: Path) -> Points:
         now = {
             "test/accuracy": r["test_accuracy"],
             "test/loss": r["test_loss"],
-            "train/loss": r["train_loss"],
+            "train/selected_loss": r["selected_train_loss"],
             "clients/selected": len(r["selected"]),
             "clients/refused": len(r["refused"]),
             "filter/available": 8,

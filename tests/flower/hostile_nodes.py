@@ -178,7 +178,7 @@ def assert_silent(tamper: Tamper, reason: str, no_reply: Tamper, **options: Any)
     without.nodes[1000 + 17 * LIAR].tamper = no_reply
     (result, records), (expected, others) = run(grid, 2, **options), run(without, 2, **options)
     np.testing.assert_array_equal(numbers(result.arrays), numbers(expected.arrays))
-    for decided in ("filtered", "selected", "reward_filtered", "train_loss"):
+    for decided in ("filtered", "selected", "reward_filtered", "selected_train_loss"):
         assert [record[decided] for record in records] == [record[decided] for record in others]
     assert any(record["refused"] for record in records), "nobody was named"
     for record in records:

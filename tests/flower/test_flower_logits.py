@@ -48,7 +48,7 @@ def test_filtering_by_logits_equals_filtering_by_models(tmp_path: Path) -> None:
     by_logits = run(federation(keeping_app()), tmp_path / "logits", rounds=5)
     np.testing.assert_array_equal(numbers(by_logits.arrays), numbers(by_models.arrays))
     records = [read_run(tmp_path / name).records for name in ("models", "logits")]
-    for key in ("filtered", "selected", "did_filter", "refused", "train_loss"):
+    for key in ("filtered", "selected", "did_filter", "refused", "selected_train_loss"):
         assert [record[key] for record in records[0]] == [record[key] for record in records[1]]
 
 

@@ -250,3 +250,8 @@ def test_the_grid_proxy_lists_only_the_given_nodes() -> None:
 def test_options_that_the_strategy_and_the_nodes_decide_are_refused(key: str) -> None:
     with pytest.raises(ConfigError, match=f"{key} has no effect on Flower"):
         FilFL(flower.FedAvg(), filter="none", options={key: "median"})
+
+
+def test_training_samples_that_the_server_does_not_have_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"evaluate\.train_samples has no effect on Flower"):
+        FilFL(flower.FedAvg(), filter="none", options={"evaluate.train_samples": 10})

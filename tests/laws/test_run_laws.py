@@ -82,7 +82,7 @@ def test_no_filter_is_the_keep_all_filter_bit_for_bit(small: dict[str, Any], sel
     without = filfl.simulate({**config, "filter.name": "none"})
     keeping = filfl.simulate({**config, "filter.name": "keep-all"})
     assert torch.equal(weights(without), weights(keeping))
-    for key in ("available", "num_filtered", "selected", "test_loss", "test_accuracy", "train_loss"):
+    for key in ("available", "num_filtered", "selected", "test_loss", "test_accuracy", "selected_train_loss"):
         assert [r[key] for r in without.records] == [r[key] for r in keeping.records], key
     assert all(r["filtered"] is None for r in without.records)
     assert all(r["filtered"] == r["available"] for r in keeping.records)

@@ -28,7 +28,7 @@ class Figure:
     difference of at most two points of accuracy) or >= (not worse, see `Expectation`), then another arm or a number."""
     measure: str = "accuracy"
     """The measure of the tests in the table."""
-    curves: tuple[str, ...] = ("accuracy", "test-loss", "train-loss", "filtered")
+    curves: tuple[str, ...] = ("accuracy", "test-loss", "selected-train-loss", "filtered")
     """The measures that are drawn over the rounds."""
     picture: Literal["curves", "bars", "heat-map", "uplink"] = "curves"
     """curves: the measures over the rounds. bars: the final measure of every arm. heat-map: the same, with the

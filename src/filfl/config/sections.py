@@ -364,6 +364,10 @@ class Evaluate(Section):
     your own. Unset is the accuracy, or the loss if the targets are numbers."""
     better: Literal["higher", "lower"] | None = None
     """Which values of the primary metric are better. Unset is lower for the loss, and higher for all others."""
+    train_samples: Whole = 0
+    """The number of training samples, drawn once from those of all clients, on which every test also measures F(w_t),
+    the loss of the global model (`metrics.global_train_loss` in the records). 0 measures nothing; more than there are
+    takes all. In a simulation only."""
 
     def functions(self) -> dict[str, "Metric"]:
         """The functions at the import paths, by the name of the metric."""

@@ -221,7 +221,9 @@ class Record:
     selected: list[int]
     refused: dict[int, str]
     notes: list[str]
-    train_loss: float | None
+    selected_train_loss: float | None
+    """The mean over the selected clients of their loss during local training. Other clients are selected in the next
+    round, and the model changes while they train: it is not the loss of the global model."""
     reward_all: float | None
     reward_filtered: float | None
     reward_selected: float | None
@@ -267,7 +269,7 @@ class Record:
             selected=outcome.A_t,
             refused=dict(sorted(exchange.refused.items())),
             notes=[*outcome.notes, *(outcome.assessment.warnings if outcome.assessment else []), *notes],
-            train_loss=_mean([update.train_loss for update in outcome.averaged if math.isfinite(update.train_loss)]),
+            selected_train_loss=_mean([u.train_loss for u in outcome.averaged if math.isfinite(u.train_loss)]),
             reward_all=outcome.rewards.all,
             reward_filtered=outcome.rewards.filtered,
             reward_selected=outcome.rewards.selected,

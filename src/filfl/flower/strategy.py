@@ -98,6 +98,10 @@ class FilFL(Strategy):
                 filter=None if isinstance(filter, str) else filter,
                 selection=None if isinstance(selection, str) else selection,
             )
+        if config.evaluate.train_samples:
+            raise ConfigError(
+                "evaluate.train_samples has no effect on Flower, where the server has no training samples; remove it"
+            )
         self.config = replace(
             config, availability=ConnectedNodes(share=share), aggregation=StrategyAverage(strategy=wrapped.name)
         )

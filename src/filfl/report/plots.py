@@ -49,7 +49,7 @@ def draw_comparison(drawn: Drawn, against: Mapping[str, str], title: str, direct
 
 def main_curves(drawn: Drawn) -> list[str]:
     """The names of the four most important curves."""
-    return [name for name in _names(drawn) if name not in ("train-loss", "gain", "gain-on-v")][:4]
+    return [name for name in _names(drawn) if name not in ("selected-train-loss", "gain", "gain-on-v")][:4]
 
 
 def _names(drawn: Drawn) -> list[str]:

@@ -54,7 +54,12 @@ def _bad_share(record: Record, run: Run) -> float | None:
 CURVES = {
     "accuracy": Curve("Test accuracy", lambda record, run: record["test_accuracy"]),
     "test-loss": Curve("Test loss", lambda record, run: record["test_loss"]),
-    "train-loss": Curve("Train loss", lambda record, run: record["train_loss"]),
+    "selected-train-loss": Curve(
+        "Train loss of the selected clients", lambda record, run: record["selected_train_loss"]
+    ),
+    "global-train-loss": Curve(
+        "Train loss over all clients", lambda record, run: metric_of(record, "global_train_loss")
+    ),
     "filtered": Curve(
         "Clients in $S^f$", lambda record, run: float(record["num_filtered"]), from_zero=True, steps=True
     ),

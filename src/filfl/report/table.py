@@ -138,7 +138,7 @@ def page_row(
     """The row of an arm in the table of the HTML page; page/tables.js has the headings. `own`: keys of own metrics."""
     texts: dict[str, Callable[[Spread | None], str]] = {
         **dict.fromkeys(SHARES, percent),
-        **dict.fromkeys(("test-loss", "train-loss"), lambda spread: spread_text(spread, between=" ± ")),
+        **dict.fromkeys(("test-loss", "selected-train-loss"), lambda spread: spread_text(spread, between=" ± ")),
         **dict.fromkeys(("distance", *own), lambda spread: spread_text(spread, "{:.4g}", between=" ± ")),
         "filtered": lambda spread: spread_text(spread, "{:.1f}", between=" ± "),
         "uplink": lambda spread: megabytes(1e6 * spread.mean) if spread else NONE,

@@ -8,11 +8,13 @@ ACCURACY, LOSS = "accuracy", "loss"
 ACCURACY_NAMES = (ACCURACY, "test_accuracy", "test-accuracy", "eval_acc", "acc")
 LOSS_NAMES = (LOSS, "test_loss", "test-loss", "eval_loss")
 """The names that evaluation functions use for these two."""
-MEASURED = ("distance", "filtering_gap", "filter_shift", "filter_bias", "value_auc")
+GLOBAL_TRAIN_LOSS = "global_train_loss"
+"""F(w_t): the loss of the global model on the training samples of all clients, or a fixed sample of them."""
+MEASURED = ("distance", "filtering_gap", "filter_shift", "filter_bias", "value_auc", GLOBAL_TRAIN_LOSS)
 """Metrics that a run measures by itself."""
 ATTACK_SUCCESS = "attack_success"
 """The metric of an attack with an aim, such as a backdoor. Tables show it like the metrics of a user."""
-LOWER_IS_BETTER = (LOSS, "distance", ATTACK_SUCCESS)
+LOWER_IS_BETTER = (LOSS, "distance", GLOBAL_TRAIN_LOSS, ATTACK_SUCCESS)
 
 
 @dataclass(frozen=True)

@@ -257,7 +257,8 @@ VALUE = {
 RECORD: Mapping[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("round", "num_available", "num_filtered"), _is_count),
     **dict.fromkeys(("uplink_bytes", "downlink_bytes", "evaluations"), _is_count),
-    **dict.fromkeys(("train_loss", "test_accuracy", "test_loss", "reward_all", "reward_filtered"), _is_number),
+    **dict.fromkeys(("selected_train_loss", "test_accuracy", "test_loss"), _is_number),
+    **dict.fromkeys(("reward_all", "reward_filtered"), _is_number),
     **dict.fromkeys(("honest_gain", "honest_gain_stderr", "reward_optimum"), _is_number),
     **dict.fromkeys(("surrogate_all", "surrogate_filtered"), _is_number),
     **dict.fromkeys(("considered", "selected"), _is_ids),

@@ -30,6 +30,7 @@ from filfl.evaluation import (
     accuracy,
     by_client,
     cross_entropy,
+    mean_loss,
     mean_squared_error,
     outputs,
     score,
@@ -40,7 +41,7 @@ from filfl.rng import SETUP, stream, torch_seeded
 from filfl.runs.client_table import ClientTable
 from filfl.runs.files import to_json
 from filfl.runs.make_server import make_server
-from filfl.runs.metrics import ATTACK_SUCCESS, LOSS, MEASURED
+from filfl.runs.metrics import ATTACK_SUCCESS, GLOBAL_TRAIN_LOSS, LOSS, MEASURED
 from filfl.simulation.executors.open import open_clients
 from filfl.simulation.executors.serial import LocalTraining, samples_on
 from filfl.simulation.training_on_v import TrainingOnV
@@ -67,6 +68,8 @@ class Parts:
     augment: Augment | None
     V: Samples
     test_set: Samples
+    train_set: Samples | None
+    """The samples of evaluate.train_samples; None if it is 0."""
     triggered: Samples | None
     """Test samples with the trigger of an attack, and the labels that the attackers want for them."""
     problem: LeastSquares | None
@@ -77,6 +80,8 @@ class Parts:
         test_loss, scores = score(self.net, w, self.test_set, self.loss, self.metrics)
         if self.problem:
             scores["distance"] = self.problem.distance(w.vector.cpu())
+        if self.train_set:
+            scores[GLOBAL_TRAIN_LOSS] = mean_loss(self.net, w, self.train_set, self.loss)
         if self.triggered:
             scores[ATTACK_SUCCESS] = accuracy(outputs(self.net, w, self.triggered), self.triggered.y)
         return {"test_accuracy": scores.get("accuracy"), "test_loss": test_loss, "metrics": scores}
@@ -142,6 +147,7 @@ def make_parts(
         augment=augment or config.training.augmentation(),
         V=samples_on(net, data, filter_data.filter_x, filter_data.filter_y).aligned(),
         test_set=samples_on(net, data, data.test_x, data.test_y).aligned(),
+        train_set=_train_set(config, data, net),
         triggered=_triggered(config, data, net),
         problem=_known_problem(config, data, say) if loss is None else None,
     )
@@ -225,6 +231,20 @@ def logits_cost_more(parts: Parts, by_logits: ByLogits) -> str | None:
         f"({n} times {logits:.3g} MB of logits and {K} models of {model:.3g} MB) instead of {n * model:.3g} MB "
         f"({n} models); set filter.precision, filter.part or filter.top, or lower filter.size"
     )
+
+
+def _train_set(config: Config, data: FederatedData, net: FlatModel) -> Samples | None:
+    """Training samples of all clients, each drawn with the same probability and with the label that its client has."""
+    wanted = config.evaluate.train_samples
+    if not wanted:
+        return None
+    ends = np.cumsum(data.num_train)  # the training samples of all clients are numbered one client after the other
+    total = int(ends[-1])
+    drawn = stream(config.seed, SETUP, "train-samples").choice(total, min(wanted, total), replace=False)
+    drawn.sort()
+    client = np.searchsorted(ends, drawn, side="right")
+    rows = data.train_ends[client] - (ends[client] - drawn)
+    return samples_on(net, data, data.x[rows], data.y[rows]).aligned()
 
 
 def _triggered(config: Config, data: FederatedData, net: FlatModel) -> Samples | None:

@@ -24,7 +24,7 @@ def metrics_of(record: Mapping[str, Any]) -> dict[str, float]:
     numbers: dict[str, float | None] = {
         "test/accuracy": record["test_accuracy"],
         "test/loss": record["test_loss"],
-        "train/loss": record["train_loss"],
+        "train/selected_loss": record["selected_train_loss"],
         "clients/selected": len(record["selected"]),
         "clients/refused": len(record["refused"]),
         "filter/available": record["num_available"],

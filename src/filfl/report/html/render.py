@@ -167,7 +167,8 @@ def _curves(section: Section) -> dict[str, list[dict[str, list[float]]]]:
         return {"x": list(series.rounds), "mean": mean, "std": std}
 
     main = key_of(primary)
-    names = dict.fromkeys((main, "accuracy", *own_keys(section), "test-loss", "train-loss", "filtered", "noisy"))
+    losses = ("test-loss", "selected-train-loss", "global-train-loss")
+    names = dict.fromkeys((main, "accuracy", *own_keys(section), *losses, "filtered", "noisy"))
     lines = {name: [line(name, arm) for arm in section.arms] for name in names}
     sent = [[rounded(x, 5) for x in uploaded(arm.started, primary)] for arm in section.arms]
     return {**lines, "uplink": [{**line, "x": x} for line, x in zip(lines[main], sent, strict=True)]}

@@ -4,7 +4,8 @@ const SHARE = { unit: " %", times: 100, digits: 1 };
 const NUMBER = { unit: "", times: 1, digits: 3 };
 const CHARTS = [
   { key: "test-loss", title: "Test loss", ...NUMBER },
-  { key: "train-loss", title: "Train loss", unit: "", times: 1, digits: 3 },
+  { key: "selected-train-loss", title: "Train loss of the selected clients", unit: "", times: 1, digits: 3 },
+  { key: "global-train-loss", title: "Train loss over all clients", ...NUMBER },
   { key: "filtered", title: "Clients that may be selected, |Sᶠ|", unit: "", times: 1, digits: 1, zero: true, step: true },
   { key: "noisy", title: "Bad clients among them", unit: " %", times: 1, digits: 0, zero: true, step: true },
 ];

@@ -21,7 +21,7 @@ function measureColumns({ primary, own }) {
     { key: "accuracy", label: "final accuracy", hint: `Test accuracy, ${spread}`, best: Math.max },
     ...own.map((metric) => ({ key: metric.key, label: metric.name, hint: `Your metric ${metric.name} on the test set, ${spread}` })),
     { key: "test-loss", label: "test loss", hint: `Test loss, ${final}`, best: Math.min },
-    { key: "train-loss", label: "train loss", hint: `Mean over the clients that trained, last ${data.last} rounds`, best: Math.min },
+    { key: "selected-train-loss", label: "train loss, selected", hint: `Mean over the selected clients of their loss during local training, last ${data.last} rounds`, best: Math.min },
     {
       key: "rounds-to-target",
       label: `rounds to ${goal}`,
