@@ -15,6 +15,7 @@ from typing import Any
 from filfl.config.experiment import LAPTOP, Experiment
 from filfl.config.figure import Expectation, Figure
 from filfl.report.claims import RULE, VERDICT_RULE, Outcome, outcomes, verdict
+from filfl.report.comparison import facts_of
 from filfl.report.formatting import NONE, count, markdown_rows, p_value, points, signed, spread_text
 from filfl.report.measures import MEASURES
 from filfl.report.plots import SUMMARY_PLOTS, draw_curves
@@ -106,13 +107,18 @@ def section(name: str, summary: Summary | None, text: str) -> dict[str, Any]:
     levels = {arm["arm"]: tuple(arm["levels"]) for arm in summary["arms"]}
     versions = ", ".join(f"{what} {version}" for what, version in summary["versions"].items())
     seeds = summary["seeds"]
+    older = (
+        " The settings were changed after these runs: the description above is not theirs."
+        if is_older(name, summary)
+        else ""
+    )
     table = comparison_table(summary["title"], statistics, summary["target"], len(seeds), figure.measure)
     measures = [figure.measure, *(["uplink"] if figure.picture == "uplink" else [])] if all(levels.values()) else []
     title = summary["title"]
     return made | {
         "facts": (
             f"{count(len(seeds), 'seed')} ({', '.join(map(str, seeds))}), "
-            f"{summary['rounds']} rounds, {summary['seconds'] / 60:.1f} minutes of computation; {versions}."
+            f"{summary['rounds']} rounds, {summary['seconds'] / 60:.1f} minutes of computation; {versions}.{older}"
         ),
         "headings": list(table.columns),
         "rows": table.rows() if figure.picture != "bars" else [],
@@ -126,6 +132,16 @@ def section(name: str, summary: Summary | None, text: str) -> dict[str, Any]:
         "outcomes": list(map(outcome_text, found_in(summary, figure))),
         "verdict": text or "not yet written.",
     }
+
+
+def is_older(name: str, summary: Summary) -> bool:
+    """Whether the runs of a summary have other arms or settings than the shipped experiment."""
+    experiment = Experiment.load(name)
+    arms = {arm.name: facts_of(experiment.config({}, arm).table()) for arm in experiment.checked_arms()}
+    if list(arms) != [arm["arm"] for arm in summary["arms"]]:
+        return True
+    stored = {arm["arm"]: {**summary["config"], **arm["config"]} for arm in summary["arms"]}
+    return any(arms[arm].get(key) != value for arm, facts in stored.items() for key, value in facts.items())
 
 
 SIX = tuple(f"{which}-{selection}" for selection in ("rs", "poc") for which in ("none", "dgf", "rgf"))
