@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from filfl.config.config import Config, override
 from filfl.config.experiment import LAPTOP, Experiment
 from filfl.config.figure import Expectation, Figure
 from filfl.report.claims import RULE, VERDICT_RULE, Outcome, outcomes, verdict
@@ -135,13 +136,20 @@ def section(name: str, summary: Summary | None, text: str) -> dict[str, Any]:
 
 
 def is_older(name: str, summary: Summary) -> bool:
-    """Whether the runs of a summary have other arms or settings than the shipped experiment."""
+    """Whether the runs of a summary have other arms or settings than the shipped experiment. An option that a summary
+    does not have is newer than its runs, which had what is now the default; filter.screen is left out then, since
+    figures that were run before there was a screen turn it off."""
     experiment = Experiment.load(name)
     arms = {arm.name: facts_of(experiment.config({}, arm).table()) for arm in experiment.checked_arms()}
     if list(arms) != [arm["arm"] for arm in summary["arms"]]:
         return True
-    stored = {arm["arm"]: {**summary["config"], **arm["config"]} for arm in summary["arms"]}
-    return any(arms[arm].get(key) != value for arm, facts in stored.items() for key, value in facts.items())
+    for arm in summary["arms"]:
+        stored, now = {**summary["config"], **arm["config"]}, arms[arm["arm"]]
+        then = facts_of(Config.read(override({}, stored)).table())
+        left_out = {"filter.screen"} - stored.keys()
+        if any(then.get(key) != now.get(key) for key in (then.keys() | now.keys()) - left_out):
+            return True
+    return False
 
 
 SIX = tuple(f"{which}-{selection}" for selection in ("rs", "poc") for which in ("none", "dgf", "rgf"))
