@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from filfl.config.config import Config, override
 from filfl.config.experiment import LAPTOP, Experiment
 from filfl.config.figure import Expectation, Figure
 from filfl.display import count
@@ -29,7 +30,7 @@ from filfl.report.claims import (
     size_inside,
     values_in,
 )
-from filfl.report.comparison import summary_text
+from filfl.report.comparison import facts_of, summary_text
 from filfl.report.formatting import NONE, markdown_rows, p_value, points, spread_text
 from filfl.report.measures import IN_POINTS, MEASURES
 from filfl.report.plots import SUMMARY_PLOTS, draw_curves
@@ -219,7 +220,7 @@ def section(name: str, summary: Summary, found: Found, text: str) -> dict[str, A
         "name": name,
         "paper": "" if figure.own_study else f"{figure.paper}. ",
         "shrunk": figure.shrunk,
-        "facts": facts(summary),
+        "facts": facts(name, summary),
         "expectations": expectation_table(found),
         "arms": arm_table(statistics, figure.measure) if figure.picture == "curves" else [],
         "pivots": [pivot(statistics, levels, m) for m in (figure.measure, "uplink") if figure.picture == "uplink"],
@@ -231,7 +232,24 @@ def section(name: str, summary: Summary, found: Found, text: str) -> dict[str, A
     }
 
 
-def facts(summary: Summary) -> str:
+def is_older(name: str, summary: Summary) -> bool:
+    """Whether the runs of a summary have other arms or settings than the shipped experiment. An option that a summary
+    does not have is newer than its runs, which had what is now the default; filter.screen is left out then, since
+    figures that were run before there was a screen turn it off."""
+    experiment = Experiment.load(name)
+    arms = {arm.name: facts_of(experiment.config({}, arm).table()) for arm in experiment.checked_arms()}
+    if list(arms) != [arm["arm"] for arm in summary["arms"]]:
+        return True
+    for arm in summary["arms"]:
+        stored, now = {**summary["config"], **arm["config"]}, arms[arm["arm"]]
+        then = facts_of(Config.read(override({}, stored)).table())
+        left_out = {"filter.screen"} - stored.keys()
+        if any(then.get(key) != now.get(key) for key in (then.keys() | now.keys()) - left_out):
+            return True
+    return False
+
+
+def facts(name: str, summary: Summary) -> str:
     """When, with which version, and with how many seeds it was run."""
     minutes = sum(made["seconds"] for made in summary["made"]) / 60
     runs = "; ".join(
@@ -240,7 +258,9 @@ def facts(summary: Summary) -> str:
         for made in summary["made"]
     )
     seeds = count(len(summary["seeds"]), "seed")
-    return f"{seeds}, {summary['rounds']} rounds, {minutes:.0f} minutes: {runs}."
+    changed = " The settings were changed after these runs: the description above is not theirs."
+    older = changed if is_older(name, summary) else ""
+    return f"{seeds}, {summary['rounds']} rounds, {minutes:.0f} minutes: {runs}.{older}"
 
 
 def expectation_table(found: Found) -> list[str]:

@@ -400,6 +400,12 @@ def test_a_scale_changes_the_base() -> None:
     assert (paper.rounds, paper.filter.period) == (500, 7)
     with pytest.raises(ConfigError, match=r'--scale must be one of paper \(got "papre"\); did you mean "paper"'):
         experiment.at_scale("papre")
+    both = {"paper": {"rounds": 9, "seed": 4}, "authors": {"from": "paper", "rounds": 7}}
+    authors = Experiment.from_table({"rounds": 3, "scale": both}).at_scale("authors").config({})
+    assert (authors.rounds, authors.seed) == (7, 4), "the changes of paper, then its own"
+    for start in ("papre", "authors"):
+        with pytest.raises(ConfigError, match=r"scale.authors.from must be one of paper"):
+            Experiment.from_table({"scale": {**both, "authors": {"from": start}}}).at_scale("authors")
     with pytest.raises(ConfigError, match=r"scale.x is a section"):
         Experiment.from_table({"scale": {"x": 3}})
 

@@ -64,7 +64,8 @@ class Experiment:
     arms: tuple[Arm, ...] = ()
     compare: Compare = Compare()
     scales: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Changes to the base by name, such as the size of the paper's runs. `arms` in one of them replaces the arms."""
+    """Changes to the base by name, such as the size of the paper's runs. `arms` in one of them replaces the arms, and
+    `from` names another one, whose changes come first."""
     figure: Figure | None = None
     """The figure of the paper that it reproduces."""
     own: Mapping[str, Any] = field(default_factory=dict)
@@ -122,6 +123,12 @@ class Experiment:
         if name not in self.scales:
             raise ConfigError(unknown_name("--scale", name, self.scales or ["(this config has no [scale.NAME])"]))
         changes = dict(self.scales[name])
+        if "from" in changes:
+            start = changes.pop("from")
+            known = [other for other, given in self.scales.items() if other != name and "from" not in given]
+            if start not in known:
+                raise ConfigError(unknown_name(f"scale.{name}.from", start, known))
+            changes = {**self.scales[start], **changes}
         arms = tuple(read_arms(changes.pop("arms"))) if "arms" in changes else self.arms
         arms = tuple(replace(arm, start=arm.start and arm.start.at_scale(name)) for arm in arms)
         return replace(self, base=override(self.base, changes), arms=arms)
