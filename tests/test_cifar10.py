@@ -275,7 +275,8 @@ def test_missing_files_and_wrong_paths_are_refused(
     }.items():
         with pytest.raises(DataError, match=reason):
             Cifar10(path=str(tmp_path / name)).load(0)
-    for folder in (None, tmp_path):
+    (tmp_path / "data").mkdir()
+    for folder in (None, tmp_path / "data"):
         monkeypatch.delenv("FILFL_DATA", raising=False)
         if folder:
             monkeypatch.setenv("FILFL_DATA", str(folder))

@@ -138,7 +138,7 @@ def test_a_filter_round_trains_all_and_averages_the_selected_without_training_ag
     assert [sorted(ids) for ids in clients.trained] == [[1, 2, 3, 4, 5]]
     assert record.filtered == [2, 3, 5] and set(record.selected) <= {2, 3, 5} and len(record.selected) == 2
     assert state.w.vector.item() == np.mean(record.selected)
-    assert record.train_loss == np.mean([0.5 * k for k in record.selected])
+    assert record.selected_train_loss == np.mean([0.5 * k for k in record.selected])
 
 
 def test_ordinary_rounds_train_only_selected_clients_of_the_filtered_set() -> None:
@@ -237,7 +237,7 @@ def test_without_updates_the_model_is_unchanged(chi) -> None:
     (record,), state, _ = run([(1, 2)], filter=chi, clients=Scripted(failing={1: "no", 2: "no"}))
     assert state.w.vector.item() == 100
     assert record.notes == ["every update was refused; the model is unchanged"]
-    assert record.train_loss is None
+    assert record.selected_train_loss is None
 
 
 def test_a_round_without_clients_is_recorded() -> None:

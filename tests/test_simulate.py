@@ -217,6 +217,7 @@ EVERY_KEY = {
     "training.milestones": [1, 2],
     "filter.fixed": True,
     "selection.every": 2,
+    "evaluate.train_samples": 10,
     "selection.sum": "largest",
     "availability.mean": 0.9,
     "availability.amplitude": 0.1,
@@ -240,7 +241,7 @@ CHANGED_WITH: dict[str, dict[str, Any]] = {
         "training.milestones": [2],
     },
     "filter.fixed": {"filter.size": 20},
-    "selection.every": {"availability.n": 12},
+    "selection.every": {"availability.n": 12, "filter.name": "none"},
     **{f"availability.{option}": {"availability.name": "diurnal"} for option in ("mean", "amplitude", "period")},
     "availability.sigma": {"availability.name": "lognormal"},
     "selection.d": {"selection.name": "power-of-choice", "selection.k": 3},
@@ -265,7 +266,7 @@ CHANGED_WITH: dict[str, dict[str, Any]] = {
 
 
 NOT_IN_RECORDS = {"name", "checkpoint.every", "checkpoint.keep", "execution.device", "execution.memory"}
-NOT_IN_RECORDS |= {"execution.mode", "execution.workers"}
+NOT_IN_RECORDS |= {"execution.mode", "execution.workers", "execution.deterministic", "execution.tf32"}
 """Keys that do not change the records of a run."""
 TESTED_ELSEWHERE = {
     *("data.name", "model.name", "availability.name", "training.schedule"),  # in other tests of this file
