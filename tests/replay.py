@@ -7,7 +7,7 @@ first run within `TOLERANCE`. Decisions must be equal, unless they are ties with
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -85,9 +85,27 @@ class Decisions:
 
     def select(self, pool: Any, k: int, ask: Ask, rng: np.random.Generator) -> Sequence[int]:
         chosen: list[int] = self._record["selected"]
+        ask = cast(Ask, AskedOnce(ask))
         own = sorted(int(i) for i in self._own_selection(pool, k, ask, rng))
         assert own == chosen or is_tie(self._own_selection, own, chosen, pool, ask), (self._record["round"], own)
         return chosen
+
+
+class AskedOnce:
+    """What a selection may ask, with every answer kept: to look at a tie must not send messages, which are counted."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+        self._answers: dict[tuple[str, tuple[int, ...]], Any] = {}
+
+    def __getattr__(self, question: str) -> Callable[[Any], Any]:
+        def answer(pool: Any) -> Any:
+            asked = question, tuple(pool)
+            if asked not in self._answers:
+                self._answers[asked] = getattr(self._ask, question)(pool)
+            return self._answers[asked]
+
+        return answer
 
 
 def is_same_step(ours: Step, theirs: Mapping[str, Any]) -> bool:

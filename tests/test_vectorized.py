@@ -1,5 +1,8 @@
 """The vectorized executor: many clients in one computation, each with its own batches in its own order."""
 
+import ctypes
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -245,3 +248,22 @@ def test_decisions_equal_those_of_a_serial_run_up_to_ties(selection: str, filter
     }
     serial = filfl.simulate({**config, "execution.mode": "serial"})
     replay({**config, "execution.mode": "vectorized"}, serial.records)
+
+
+MANY_RUNS = """
+import filfl, filfl.simulation.executors.open as executors
+if {keep}:
+    executors.return_freed_memory = lambda: None
+config = {{"data.name": "synthetic", "data.features": 3000, "data.clients": 30, "model.name": "mlp", "rounds": 10}}
+for run in range(5):
+    filfl.simulate({{**config, "filter.name": "dgf", "filter.period": 2}}, progress=False, say=lambda text: None)
+print(open("/proc/self/status").read().split("VmRSS:")[1].split()[0])
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="only glibc keeps freed memory by request")
+def test_a_process_returns_the_memory_that_its_runs_have_freed() -> None:
+    scripts = [MANY_RUNS.format(keep=keep) for keep in (False, True)]
+    runs = [subprocess.run([sys.executable, "-c", s], capture_output=True, text=True, check=True) for s in scripts]
+    returned, kept = (int(done.stdout) for done in runs)
+    assert returned < 0.85 * kept

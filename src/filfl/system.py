@@ -83,6 +83,15 @@ def keep_freed_memory() -> None:
         libc.mallopt(M_MMAP_THRESHOLD, 1 << 25)
 
 
+def return_freed_memory() -> None:
+    """Return to the system what glibc keeps at the end of a run.
+
+    It is fragmented, so that a process that makes many runs would otherwise grow with every one of them.
+    """
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+
+
 class Stopwatch:
     """Adds up the seconds spent in each phase of a round."""
 

@@ -18,7 +18,7 @@ from filfl.simulation.executors.serial import LocalTraining, SerialClients
 from filfl.simulation.executors.vectorized import VectorizedClients, why_not_batched
 from filfl.simulation.wrappers.attack import AttackingClients, Knowledge
 from filfl.simulation.wrappers.spill import SpillingClients
-from filfl.system import keep_freed_memory
+from filfl.system import keep_freed_memory, return_freed_memory
 from filfl.weights import FlatModel
 
 Mode = Literal["auto", "serial", "vectorized", "processes"]
@@ -55,6 +55,7 @@ def open_clients(
     reason = why_not_batched(data, net, loss, training) if options.mode == "vectorized" else None
     clients: TrainingClients | None = None
     with ExitStack() as opened:
+        opened.callback(return_freed_memory)
         if mode == "vectorized" and not reason:
             clients = opened.enter_context(closing(VectorizedClients(data, net, loss, training, workers)))
         elif mode == "processes":
