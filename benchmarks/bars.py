@@ -10,6 +10,7 @@ from workloads import TITLES
 
 Results = dict[str, Any]
 Part = dict[str, Any]
+IN_HALF = "exact DGF, bfloat16"
 BASES = ("bare", "naive")
 PEER_TITLES = {peer.title for peer in PEERS.values()}
 
@@ -53,6 +54,11 @@ def _bars(results: Results) -> Iterator[Bar]:
         1.0,
         lambda: (cnn["exact DGF"]["peak_bytes"] - cnn["exact DGF"]["stack_bytes"]) / 1e9,
     )
+    yield _at_most(
+        f"{name}, in bfloat16: time against float32", 0.55, lambda: seconds(cnn[IN_HALF]) / seconds(cnn["exact DGF"])
+    )
+    yield _at_least(f"{name}, in bfloat16: times faster than the naive filter", 5.5, lambda: _faster(cnn, IN_HALF))
+    yield _same(f"{name}, in bfloat16: the naive filter's ids", cnn, IN_HALF)
     name = "exact DGF, MLP, n = 50, m = 100"
     yield _at_least(f"{name}: times faster than the naive filter", 12, lambda: _faster(mlp, "exact DGF"))
     yield _at_least(
@@ -119,8 +125,8 @@ def _peak_share(exact: Part) -> float:
     return float(exact["flop"] / seconds(exact) / 1e9 / exact["matrix_gflops"])
 
 
-def _same(what: str, case: Part) -> Bar:
-    kept = [case.get(who, {}).get("kept") for who in ("naive", "exact DGF")]
+def _same(what: str, case: Part, ours: str = "exact DGF") -> Bar:
+    kept = [case.get(who, {}).get("kept") for who in ("naive", ours)]
     same = None if None in kept else kept[0] == kept[1]
     return Bar(what, "the same", None if same is None else float(same), same)
 

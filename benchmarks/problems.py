@@ -15,7 +15,8 @@ from filfl.evaluation import Samples, cross_entropy
 from filfl.filtering import FILTERS, Filtering, LocalSearch
 from filfl.filtering.by_models import best_verified, ensemble_reward
 from filfl.filtering.filtering_set import FilteringSet
-from filfl.filtering.rewards import CountedReward
+from filfl.filtering.half_precision import Precision
+from filfl.filtering.rewards import AverageReward
 from filfl.models.cnn import LeafCNN, SmallCNN
 from filfl.models.lstm import LSTM
 from filfl.models.mlp import MLP
@@ -36,6 +37,8 @@ class Case:
     m: int
     lr: float
     seed: int = 0
+    precision: Precision = "float32"
+    """Of the evaluations of greedy filters."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -74,7 +77,7 @@ class Problem:
     def clients(self) -> list[int]:
         return list(range(len(self.stack)))
 
-    def reward(self) -> CountedReward:
+    def reward(self) -> AverageReward:
         """filfl's reward of a set of these clients: that of their averaged weights."""
         return self.V.judgement(self.w_t).reward(dict(enumerate(self.stack)), self.w_t)
 
@@ -83,7 +86,7 @@ class Problem:
         with one_thread():
             R = self.reward()
             kept = found_sets(FILTERS["dgf"]()(self.clients, R, np.random.default_rng(0)))[0]
-            return {"kept": sorted(kept), "evaluations": R.evaluations}
+            return {"kept": sorted(kept), "evaluations": R.evaluations, "half_evaluations": R.half_evaluations}
 
     def local_search(self, verify: int = 1) -> dict[str, Any]:
         """Local search on the ensemble reward; true rewards then compare what it finds with keeping all clients."""
@@ -128,7 +131,9 @@ def problem(case: Case, steps: int = 4, batch: int = 20) -> Problem:
             stack[k] = net.vector
         x, y = draw(rng, case.m)
     samples = Samples(x, y, torch.tensor(1.0), torch.tensor(0.0)).aligned()
-    return Problem(net, w_t, stack, FilteringSet.of(net, samples, cross_entropy, build, num_cores()))
+    return Problem(
+        net, w_t, stack, FilteringSet.of(net, samples, cross_entropy, build, num_cores(), precision=case.precision)
+    )
 
 
 def _samples(case: Case) -> Callable[[np.random.Generator, int], tuple[Tensor, Tensor]]:

@@ -120,6 +120,7 @@ def _records(config: Config, clients: ClientTable, rng: np.random.Generator, siz
             surrogate_filtered=None,
             surrogate_selected=None,
             evaluations=2 * len(considered),
+            half_evaluations=0,
             uplink_bytes=200_000 * (len(considered) or size.k),
             downlink_bytes=0,
             trace=trace if did_filter else [],

@@ -19,6 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -26,7 +27,8 @@ from rich.table import Table
 import page
 import picture
 import workloads
-from bars import Results, bars, baseline, cpu_seconds, in_order, seconds
+from bars import IN_HALF, Results, bars, baseline, cpu_seconds, in_order, seconds
+from filfl.filtering.half_precision import computes_fast
 from peers import HERE, PEERS
 from race import Contender, Result, race, training_contenders
 
@@ -121,10 +123,13 @@ def _filter(name: str, quick: bool) -> dict[str, Result]:
         "naive": ["naive"],
         "naive, 1 loader worker": ["naive", "--loader-workers", "1"],
         "exact DGF": ["dgf"],
+        IN_HALF: ["dgf", "--precision", "bfloat16"],
         "ensemble local search": ["local-search"],
     }
     if name != "mlp-100":
         del contenders["naive, 1 loader worker"]
+    if not computes_fast(torch.device("cpu")):
+        del contenders[IN_HALF]
 
     def of(*arguments: str) -> Callable[[], Contender]:
         flags = ["--quick"] if quick else []

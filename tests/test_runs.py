@@ -90,6 +90,7 @@ def test_files_of_a_run_directory(small: dict[str, Any], tmp_path: Path) -> None
         "reward_selected",
         "reward_optimum",
         "evaluations",
+        "half_evaluations",
         "uplink_bytes",
         "downlink_bytes",
     }

@@ -13,12 +13,14 @@ if TYPE_CHECKING:
 
 def main() -> None:
     import argparse
+    from dataclasses import replace
     from functools import partial
 
     parser = argparse.ArgumentParser()
     parser.add_argument("case")
     parser.add_argument("who", choices=["naive", "dgf", "local-search"])
     parser.add_argument("--loader-workers", type=int, default=0)
+    parser.add_argument("--precision", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("--quick", action="store_true")
     given = parser.parse_args()
     turns = Turns()
@@ -27,7 +29,7 @@ def main() -> None:
     from problems import CASES, CNN_FLOP, problem, with_size
 
     case = with_size(given.case, n=6, m=40) if given.quick else CASES[given.case]
-    made = problem(case)
+    made = problem(replace(case, precision=given.precision))
     runs: dict[str, Callable[[], dict[str, Any]]] = {
         "naive": partial(naive_dgf, made, given.loader_workers),
         "dgf": made.dgf,
@@ -37,7 +39,7 @@ def main() -> None:
     turns.ready()
     result: dict[str, Any] = {}
     rates: list[float] = []
-    at_the_peak = case.model == "cnn" and given.who == "dgf"
+    at_the_peak = case.model == "cnn" and given.who == "dgf" and given.precision == "float32"
 
     def measure_rate() -> None:
         """Measure the current speed of the machine."""

@@ -407,6 +407,10 @@ class Execution(Section):
     result does not depend on it."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:1, ... auto is CUDA if there is a GPU."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """How dgf and rgf evaluate the averages of clients. bfloat16: in half precision, and in float32 only what half
+    precision cannot decide, so that S^f is that of float32. auto: bfloat16 for networks that are large enough, where
+    the hardware multiplies it. The gains in a trace are those that decided; all rewards in a record are of float32."""
     deterministic: bool = True
     """Whether cuDNN uses only deterministic algorithms. false lets it measure several of them and take the fastest,
     which may give other bits in another run. No effect on the CPU. See cuda.md."""

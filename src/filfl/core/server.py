@@ -150,6 +150,8 @@ class Outcome:
     """The reward of the best subset, where it was searched for."""
     evaluations: int = 0
     """Inferences over V that the filter needed."""
+    half_evaluations: int = 0
+    """How many of these were in half precision."""
     trace: list[dict[str, Any]] = field(default_factory=list)
     judges: list[int] = field(default_factory=list)
     """The clients on whose data the sets were judged."""
@@ -238,6 +240,9 @@ class Record:
     evaluations: int
     """Inferences over the filtering set that the filter needed, by the server or, with the logits transport, by
     clients; with the logits transport also one per upload that was checked."""
+    half_evaluations: int
+    """How many of these were in half precision (`execution.precision`). The others were in float32, among them those of
+    decisions that half precision could not make."""
     uplink_bytes: int
     downlink_bytes: int
     trace: list[dict[str, Any]]
@@ -278,6 +283,7 @@ class Record:
             surrogate_filtered=outcome.surrogates.filtered,
             surrogate_selected=outcome.surrogates.selected,
             evaluations=outcome.evaluations,
+            half_evaluations=outcome.half_evaluations,
             uplink_bytes=exchange.uplink,
             downlink_bytes=exchange.downlink,
             trace=outcome.trace,

@@ -74,7 +74,7 @@ class ByModels:
             unjudged = [NO_JUDGEMENT] if blind else [] if judgement.possible else [NOBODY_JUDGED]
             kept = sets[0]
             S_f = best_verified(sets, clients, R, self.verify) if self.verify else kept
-        evaluations = R.evaluations + (surrogate.evaluations if surrogate else 0)
+        evaluations = R.evaluations + R.half_evaluations + (surrogate.evaluations if surrogate else 0)
         assessment = Assessment(state.evidence)
         if self.assess and clients:
             with clock("assess"):
@@ -105,6 +105,7 @@ class ByModels:
                 surrogates=rewards_of(surrogate, clients, S_f, A_t) if surrogate else Rewards(),
                 optimum=optimum,
                 evaluations=evaluations,
+                half_evaluations=R.half_evaluations,
                 trace=trace_of(filtering),
                 judges=judgement.clients,
                 filter_memory=memory_after(state.filter_memory, filtering),

@@ -69,7 +69,13 @@ class ExactSums:
         """The mean of a non-empty set; and its sum for `remember`, where other sums may be computed from it."""
         if members & self._large or not members & ~self._small:
             return self._mean_from_scratch(members), None
+        import torch
+
         near = min(self._recent, key=lambda known: (known.members ^ members).bit_count(), default=None)
+        if near is not None and near.members == members:
+            mean = near.total.new_empty(near.total.shape, dtype=self._dtype)
+            torch.div(near.total, members.bit_count(), out=mean)
+            return mean, None
         if near is None or (near.members ^ members).bit_count() >= members.bit_count():
             near = None
         total, mean = self._sum_and_mean(members, near)

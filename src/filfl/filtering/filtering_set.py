@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from filfl.data.batches import Inputs, read_samples
 from filfl.errors import FilflError, PluginError
 from filfl.evaluation import GivenSamples, Loss, Samples, cross_entropy, mean_loss, outputs, sample_losses
 from filfl.filtering.function_model import FunctionModel, Logits
+from filfl.filtering.half_precision import HalfPrecision, Precision, pays
 from filfl.filtering.networks import Networks, how_many
 from filfl.filtering.rewards import Judgement, SampleJudgement
 from filfl.system import num_cores, pick_device
@@ -29,6 +31,7 @@ class FilteringSet:
     x has both: batches, such as a DataLoader, of pairs (inputs, targets) or dicts; or a dataset of such samples.
     loss: (outputs, targets) -> mean loss over the batch. device: "auto", "cpu", "cuda", ...
     scale, shift: inputs of type uint8, such as pixels, become x * scale + shift.
+    precision: that of the evaluations of greedy filters, as `execution.precision` of a simulation.
 
     `FilteringSet.of_function` is for models of other frameworks.
     """
@@ -48,6 +51,7 @@ class FilteringSet:
         device: str = "auto",
         scale: Any = 1.0,
         shift: Any = 0.0,
+        precision: Precision = "auto",
     ) -> None:
         where = pick_device(device)
         if isinstance(model, nn.Module):
@@ -67,7 +71,7 @@ class FilteringSet:
         else:
             factors = (torch.as_tensor(factor, dtype=dtype, device=where) for factor in (scale, shift))
             samples = Samples(placed(inputs), targets, *factors).aligned()
-        self._set(net, lambda: FlatModel(model(), where), samples, loss, num_cores())
+        self._set(net, lambda: FlatModel(model(), where), samples, loss, num_cores(), precision)
 
     @classmethod
     def of_function(cls, logits: Logits, x: Any, y: Any, loss: Loss = cross_entropy) -> "FilteringSet":
@@ -87,7 +91,7 @@ class FilteringSet:
         if self._function is not None:
             logits, named = self._function, {name: np.asarray(_tensor(array)) for name, array in arrays.items()}
             net = FlatModel(FunctionModel(logits, named), torch.device("cpu"))
-            self._set(net, None, self.samples, self.loss_function, workers=1)  # it may not be safe in threads
+            self._set(net, None, self.samples, self.loss_function, 1, "float32")  # it may not be safe in threads
             try:
                 self.loss(net.weights())
             except FilflError:
@@ -107,19 +111,42 @@ class FilteringSet:
         build: Callable[[], FlatModel] | None = None,
         workers: int = 1,
         class_names: tuple[str, ...] = (),
+        precision: Precision = "float32",
     ) -> "FilteringSet":
         """A filtering set of samples that are on the device of `net`; `build` makes another network like it."""
         made = cls.__new__(cls)
         made.class_names = class_names
-        made._set(net, build, samples, loss, workers if build else 1)
+        made._set(net, build, samples, loss, workers if build else 1, precision)
         return made
 
     def _set(
-        self, net: FlatModel, build: Callable[[], FlatModel] | None, samples: Samples, loss: Loss, workers: int
+        self,
+        net: FlatModel,
+        build: Callable[[], FlatModel] | None,
+        samples: Samples,
+        loss: Loss,
+        workers: int,
+        precision: Precision,
     ) -> None:
         self.samples, self.loss_function, self.layout = samples, loss, net.layout
         self._net = net
         self.networks = Networks(net, build, how_many(net, len(samples), workers))
+        self._precision = precision
+
+    @cached_property
+    def _half(self) -> HalfPrecision | None:
+        """The network in half precision, where that is wanted and possible."""
+        assert self._net is not None
+        if not pays(self._precision, self._net, len(self)):
+            return None
+        try:
+            return HalfPrecision(self._net, self.samples, self.loss_function, self.networks.at_once)
+        except Exception as error:  # the network is the user's
+            if self._precision == "auto":
+                return None
+            raise PluginError(
+                f'execution.precision = "bfloat16" is not possible with this network: {type(error).__name__}: {error}'
+            ) from error
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -152,7 +179,11 @@ class FilteringSet:
             return sample_losses(self.loss_function, z, samples.y)
 
         by_sample = SampleJudgement(len(samples), losses, on=lambda rows: self.judgement(w_t, rows))
-        return Judgement(loss, at_once=self.networks.at_once, each=self.networks.each, samples=by_sample)
+        half = self._half
+        in_half = Judgement(half.loss_of(w_t.integers, rows), at_once=half.at_once, each=half.each) if half else None
+        return Judgement(
+            loss, at_once=self.networks.at_once, each=self.networks.each, samples=by_sample, in_half=in_half
+        )
 
     def outputs(self, weights: Sequence[Weights], samples: Samples | None = None) -> list[Tensor]:
         """The outputs of each of these models on V, or on the given samples."""
@@ -211,6 +242,8 @@ class FilteringSet:
 
     def close(self) -> None:
         self.networks.close()
+        if half := self.__dict__.get("_half"):
+            half.close()
 
 
 def _samples(x: Any, y: Any, module: nn.Module | None) -> tuple[Inputs, Tensor]:

@@ -7,10 +7,12 @@ Linear Time (1/2)-Approximation for Unconstrained Submodular Maximization. SIAM 
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
 from filfl.filtering.base import Client, Filter, Filtering, Reward, Step, checked, expect
+from filfl.filtering.rewards import AverageReward
 
 
 def dgf(clients: Sequence[Client], reward: Reward[Client], rng: np.random.Generator | None = None) -> Filtering:
@@ -53,21 +55,27 @@ def _greedy(
     """Algorithm 2, lines 1-16. Evaluates the reward of at most 2n - 1 non-empty sets, and once of the empty set.
 
     R(X) and R(Y) are kept from step to step. In the last step X + u = Y and Y - u = X, so it needs no evaluation.
+    Where the reward has estimates in half precision, they make the decisions that float32 makes alike.
     """
-    ground, R = checked(clients, reward)
+    estimate = reward.estimate(clients) if isinstance(reward, AverageReward) else None
+    used = cast(Reward[Client], reward if estimate is None else estimate)
+    ground, R = checked(clients, used)
     n = len(ground)
     X, Y = frozenset[Client](), frozenset(ground)  # line 1
     R_X = R(X)
     R_Y = R(Y) if n else R_X
     trace = []
     for i, u in enumerate(ground, start=1):  # lines 2-3
-        expect(reward, outcomes(X, Y, ground[i - 1 : -1]))
+        expect(used, outcomes(X, Y, ground[i - 1 : -1]))
         R_X_with = R(X | {u}) if i < n else R_Y
         R_Y_without = R(Y - {u}) if i < n else R_X
         a = R_X_with - R_X  # line 4
         b = R_Y_without - R_Y  # line 5
+        drawn = draw()
+        if estimate and not estimate.decides(probability, drawn, a, b):
+            a, b = estimate.gains_in_float32(X, Y, u)
         p = probability(a, b)  # lines 6-11
-        kept = draw() < p  # line 12: with probability p
+        kept = drawn < p  # line 12: with probability p
         if kept:
             X, R_X = X | {u}, R_X_with  # line 13
         else:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from filfl.core.evidence import FilterMemory
 from filfl.errors import PluginError
+from filfl.filtering.estimate import Estimate
 from filfl.filtering.exact_sums import Computed, ExactSums
 
 if TYPE_CHECKING:
@@ -28,6 +29,9 @@ C = 10.0
 """The constant that the authors used. A ratio of rewards is meaningful only when they are not negative."""
 SIGNIFICANT = 2.0
 """How many standard errors of the loss on V make a difference significant."""
+
+FEW_CLIENTS = 5
+"""Up to this number of clients, half precision is not used: measuring its error costs more."""
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -162,13 +166,18 @@ class Judgement:
     each: ParallelMap = map
     samples: "SampleJudgement | None" = None
     """Losses on the single samples of V; None where the server does not have V."""
+    in_half: "Judgement | None" = None
+    """The same loss in half precision, where that is faster."""
 
     def reward(self, weights: "Mapping[int, Tensor]", w_t: "Weights", empty_is_global: bool = False) -> "AverageReward":
         """Eq. (3) for these clients' weights. `empty_is_global`: R({}) is the reward of w_t instead of 0."""
         empty, dtype = (lambda: w_t.vector) if empty_is_global else None, w_t.vector.dtype
         if self.samples is None:
             return AverageReward(weights, self.loss, empty, dtype=dtype, at_once=self.at_once, each=self.each)
-        return AverageRewardOnSamples(weights, w_t, empty, self, self.samples)
+        made = AverageRewardOnSamples(weights, w_t, empty, self, self.samples)
+        if half := self.in_half:
+            made.half = AverageReward(weights, half.loss, empty, C, dtype, half.at_once, half.each, made.sums)
+        return made
 
 
 class AverageReward:
@@ -190,14 +199,18 @@ class AverageReward:
         dtype: "torch.dtype | None" = None,
         at_once: int = 1,
         each: ParallelMap = map,
+        sums: ExactSums | None = None,
     ) -> None:
+        """`sums`: those of another reward of the same weights."""
         self.evaluations = 0
+        self.half: AverageReward | None = None
+        """The same reward in half precision, where that is faster."""
         self.judged = False
         """Whether any loss so far was finite. If not, the rewards say nothing."""
         self.at_once = at_once
         self._each = each
         self._bit = {k: i for i, k in enumerate(weights)}
-        self._sums = ExactSums(list(weights.values()), dtype)
+        self.sums = ExactSums(list(weights.values()), dtype) if sums is None else sums
         self._loss = loss
         self._c = c
         self._empty = empty
@@ -225,13 +238,22 @@ class AverageReward:
         if sets[0] not in self._known and sets[0] not in self._ahead:
             self._evaluate(sets)
 
+    def estimate(self, ground: Sequence[Any]) -> Estimate | None:
+        """The rewards in half precision, with their error on sets of these clients; None where there are none."""
+        return Estimate(self, self.half, ground) if self.half is not None and len(ground) > FEW_CLIENTS else None
+
+    @property
+    def half_evaluations(self) -> int:
+        """The number of inferences in half precision, beside `evaluations`."""
+        return self.half.evaluations if self.half is not None else 0
+
     def _evaluate(self, sets: list[int]) -> None:
         new = [members for members in dict.fromkeys(sets) if members not in self._known and members not in self._ahead]
         for members, (reward, computed) in zip(new, self._each(self._reward, new) if new else (), strict=True):
             self._ahead[members] = reward
             if computed:
-                self._sums.remember(computed)
-        self._sums.forget(keep=2 * max(self.at_once, 2))
+                self.sums.remember(computed)
+        self.sums.forget(keep=2 * max(self.at_once, 2))
 
     def _members(self, subset: frozenset[int]) -> int:
         return sum(1 << self._bit[k] for k in subset)
@@ -240,7 +262,7 @@ class AverageReward:
         if not members:
             assert self._empty is not None
             return self._of_loss(self._loss(self._empty())), None
-        mean, computed = self._sums.mean(members)
+        mean, computed = self.sums.mean(members)
         return self._of_loss(self._loss(mean)), computed
 
     def _of_loss(self, loss: float) -> float:

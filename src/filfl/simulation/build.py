@@ -185,7 +185,11 @@ def open_server(parts: Parts, say: Callable[[str], None]) -> Iterator[Server]:
     net, loss, build = parts.net, parts.loss, parts.build
     workers = parts.config.execution.workers or num_cores()
     with (
-        closing(FilteringSet.of(net, parts.V, loss, build, workers, parts.data.class_names)) as V,
+        closing(
+            FilteringSet.of(
+                net, parts.V, loss, build, workers, parts.data.class_names, parts.config.execution.precision
+            )
+        ) as V,
         ExitStack() as opened,
     ):
         faulty = frozenset(np.flatnonzero(parts.client_table().noisy).tolist())
