@@ -282,8 +282,25 @@ def test_run_ends_with_the_command_for_a_report(filfl) -> None:
 
 
 def test_a_mistyped_experiment_gets_a_hint(filfl) -> None:
-    assert filfl("run", "dmeo", code=2).rstrip().endswith("did you mean demo?")
+    shown = filfl("run", "dmeo", code=2)
+    assert shown.startswith("error: there is no file dmeo and no experiment of that name; did you mean demo? (known: ")
     assert "did you mean" not in filfl("run", "nothing-like-it-at-all", code=2)
+
+
+@pytest.mark.parametrize(
+    ("option", "key"), [("--rounds", "rounds"), ("--lr", "training.lr"), ("--filter.name", "filter.name")]
+)
+def test_a_key_given_as_an_option_gets_a_hint(filfl, option: str, key: str) -> None:
+    assert f"No such option: {option}. To set this key of the config: --set {key}=VALUE" in words_of(
+        filfl("run", "demo", option, "3", code=2)
+    )
+    assert "--set" not in filfl("run", "demo", "--every", "3", code=2), "several keys end in this word"
+    assert "--set" not in filfl("report", "--rounds", "3", code=2)
+
+
+def words_of(shown: str) -> str:
+    """The text of a box, on one line."""
+    return " ".join(word for word in shown.split() if word != "│")
 
 
 def json_of(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:

@@ -155,6 +155,9 @@ def test_site_is_built_strictly_and_loads_nothing_from_other_hosts(tmp_path: Pat
     index = (tmp_path / "search" / "search_index.js").read_text(encoding="utf-8")
     for term in ("honest_gain", "filter.transport", "FILFL_DATA", "rounds.jsonl", "--resume", "power-of-choice"):
         assert term in index
+    for section in ("records.html#where-checkpoints-are", "index.html#how-to-cite"):
+        assert section in index
+    assert "assets/search.js" in (tmp_path / "index.html").read_text(encoding="utf-8")
 
 
 def test_filter_page_matches_the_study() -> None:

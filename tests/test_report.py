@@ -185,7 +185,7 @@ def test_equal_numbers_are_a_tie() -> None:
 def test_runs_of_different_lengths_are_not_ranked() -> None:
     made = replace(section(plain=[[0.4, 0.5]], clever=[[0.6, 0.7, 0.8]]), target=None)
     assert sentence(made) == (
-        "The methods have different numbers of rounds (plain 2, clever 3), so their final values are not ranked. "
+        "The methods have different numbers of rounds (plain: 2, clever: 3), so their final values are not ranked. "
         "In round 2, the latest one that all runs have, the test accuracy is plain 50.0 %; clever 70.0 %."
     )
     (shown,) = report_data([made])["sections"]
@@ -272,6 +272,18 @@ def test_results_on_the_data_of_nodes_are_not_called_test_results() -> None:
     assert shown["headline"]["more"][-1].startswith("There is no separate test set: nodes evaluated the model on")
     assert shown["where"] == " on the nodes' own data"
     assert by("server")["where"] == " by the server's evaluate function"
+
+
+def test_a_loss_on_the_data_of_nodes_is_not_called_a_test_loss() -> None:
+    def arm(name: str, loss: float) -> ArmRuns:
+        return ArmRuns(name, "plain", (stored(name, [record(1, None, test_loss=loss, tested_by="nodes")]),))
+
+    (shown,) = report_data([Section("title", Path("place"), (0,), (arm("plain", 0.5), arm("clever", 0.4)))])["sections"]
+    assert shown["headline"]["sentence"].startswith(
+        "clever has the lowest final loss on the nodes' own data: 0.400 (1 seed), 0.1 below plain; one seed cannot "
+        "exclude chance. It reaches loss 0.44 after 1 round"
+    )
+    assert "test loss" not in str((shown["headline"], shown["primary"]))
 
 
 def test_the_accuracy_on_the_test_samples_of_each_client() -> None:

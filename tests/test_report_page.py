@@ -361,12 +361,56 @@ def test_the_address_restores_a_selection(browser, comparison, pruned, report, t
         opened.page.context.close()
 
 
+def test_no_column_is_cut_with_many_own_metrics(browser, tmp_path) -> None:
+    from conftest import SMALL
+
+    names = ("f1", "precision_macro", "recall_macro", "calibration_error")
+    metrics = {name: lambda outputs, targets: (outputs.argmax(1) == targets).float().mean().item() for name in names}
+    for name in ("none", "dgf"):
+        for seed in range(2):
+            config = {**SMALL, "name": f"filfl-{name}", "rounds": 2, "seed": seed, "filter.name": name}
+            simulate(config, metrics=metrics, out=tmp_path / f"filfl-{name}" / f"seed-{seed}")
+    visit = Visit(browser, page_of(tmp_path, tmp_path), viewport={"width": 1280, "height": 900})
+    assert set(names) <= {name.removeprefix("final ") for name in visit.page.locator("#measures th").all_inner_texts()}
+    assert visit.page.evaluate("byId('measures').scrollWidth - byId('measures').clientWidth") == 0
+    visit.page.context.close()
+
+
+def test_the_page_says_why_an_interval_without_0_can_have_no_verdict(browser, pruned, tmp_path) -> None:
+    visit = Visit(browser, page_of(pruned, tmp_path), viewport=WIDE)
+    assert "“cannot tell” although the interval excludes 0" in " ".join(visit.text("#valued").split())
+    visit.page.context.close()
+
+
+def test_the_word_round_below_the_map_overlaps_no_number(browser, pruned, tmp_path) -> None:
+    visit = Visit(browser, page_of(pruned, tmp_path), viewport={"width": 1280, "height": 900})
+    painted = visit.page.evaluate("""() => {
+        const painted = [];
+        const { fillText } = CanvasRenderingContext2D.prototype;
+        CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+            const width = this.measureText(text).width;
+            painted.push({ text, y, left: this.textAlign === "center" ? x - width / 2 : x, width });
+            fillText.call(this, text, x, y);
+        };
+        drawClients(currentSection());
+        return painted;
+    }""")
+    (word,) = (each for each in painted if each["text"] == "round")
+    numbers = [each for each in painted if each["y"] == word["y"] and each["text"].isdigit()]
+    assert numbers and min(each["left"] for each in numbers) > word["left"] + word["width"] + 3
+    visit.page.context.close()
+
+
 def test_printed_page_is_light_and_has_whole_tables_and_no_buttons(browser, report) -> None:
     visit = Visit(browser, report.as_uri(), viewport=WIDE, color_scheme="dark")
     page = visit.page
+    zooms = "[...charts.values()].flatMap((chart) => chart.getOption().dataZoom)"
+    sliders = f"{zooms}.filter(({{type, show}}) => type === 'slider' && show)"
+    assert page.evaluate(f"{sliders}.length") == 1
     page.emulate_media(media="print")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert page.evaluate("document.documentElement.dataset.theme") == "light"
+    assert page.evaluate(f"{sliders}.length") == 0
     assert not page.is_visible(".exports") and not page.is_visible("#theme")
     width = page.evaluate("document.body.getBoundingClientRect().width")
     wide = "[...document.querySelectorAll('table, canvas')].filter((box) => box.getBoundingClientRect().width > %f)"

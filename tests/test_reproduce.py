@@ -200,7 +200,7 @@ def test_user_mistakes_end_in_an_error_message(cli, tmp_path: Path) -> None:
     wrong = tmp_path / "crossed.toml"
     assert "error: name the figures to reproduce (see filfl reproduce --list)" in cli("reproduce", code=2)
     assert "error: demo has no [figure] section" in cli("reproduce", "demo", code=2)
-    assert "no experiment of that name (known: approximation-cifar10" in cli("reproduce", "poc-imagenet", code=2)
+    assert "did you mean poc-femnist? (known: approximation-cifar10" in cli("reproduce", "poc-imagenet", code=2)
     wrong.write_text(CROSSED.replace("dgf-poc kept", "dgf-poc kapt"))
     assert "error: figure: a measure must be one of" in cli("reproduce", "crossed.toml", code=2)
     wrong.write_text(CROSSED.replace("dgf-poc kept", "opt-poc kept"))

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 import filfl
-from filfl.commands import interrupt
+from filfl.commands import interrupt, terminal
 from filfl.commands.interrupt import ending_once
 from filfl.commands.terminal import printable
 from filfl.data import synthetic
@@ -116,3 +117,11 @@ def test_the_limit_of_decompression_is_an_option(monkeypatch: pytest.MonkeyPatch
 def test_messages_are_cut_in_the_middle() -> None:
     message = str(ConfigError(f"seed must be small (got {'9' * 10**6}); write 1"))
     assert len(message) <= 2000 and message.startswith("seed must") and message.endswith("; write 1")
+
+
+def test_a_list_of_file_names_breaks_between_names(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.setattr(terminal, "console", Console(width=30))
+    terminal.say("curves accuracy.png, test-loss.png, filtered.png", wrap=True)
+    assert capsys.readouterr().out.split("\n") == ["curves accuracy.png, ", "test-loss.png, filtered.png", ""]
+    terminal.say("a/path/that/is/longer/than/the/terminal/is/wide")
+    assert capsys.readouterr().out == "a/path/that/is/longer/than/the/terminal/is/wide\n"

@@ -5,15 +5,29 @@ import sys
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 import filfl
 from filfl.commands import completion
 from filfl.commands.interrupt import INTERRUPTED, ending_once
 from filfl.commands.terminal import for_a_program, print_json, printable, say
 from filfl.errors import ConfigError, FilflError, RunError
+
+
+class SetsKeys(TyperCommand):
+    """A command with --set. An unknown option that is a key of the config is answered with the way to set this key."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        options = {option for parameter in self.params for option in parameter.opts}
+        for option in (word.partition("=")[0] for word in args if word.startswith("--")):
+            key = completion.key_of(option) if option not in options else None
+            if key is not None:
+                ctx.fail(f"No such option: {option}. To set this key of the config: --set {key}=VALUE")
+        return super().parse_args(ctx, args)
+
 
 app = typer.Typer(
     name="filfl",
@@ -103,11 +117,11 @@ def demo(out: Out = None, seeds: Seeds = None, jobs: Jobs = None, resume: Resume
         "  filfl run demo --set filter.name=rgf       # a single run\n"
         "  filfl compare demo --set data.noisy=0      # no client has random labels\n"
         "  filfl compare demo --set filter.period=1   # filter in every round\n"
-        "  filfl list                                 # filters, selections, datasets, ..."
+        "  filfl list                                 # filters, datasets and more"
     )
 
 
-@app.command()
+@app.command(cls=SetsKeys)
 def run(
     source: Source,
     set_: Set = None,
@@ -127,7 +141,7 @@ def run(
         run_command(source, changes, scale, out, resume, track or [], json_)
 
 
-@app.command()
+@app.command(cls=SetsKeys)
 def compare(
     source: Source,
     arm: Annotated[
@@ -159,7 +173,7 @@ def compare(
         print_json(comparison_table(comparison))
 
 
-@app.command()
+@app.command(cls=SetsKeys)
 def reproduce(
     names: Annotated[
         list[str] | None,

@@ -62,6 +62,13 @@ def changes(incomplete: str) -> list[str]:
     return _starting(incomplete, named)
 
 
+def key_of(option: str) -> str | None:
+    """The key of the config that a word such as --rounds or --lr means; None if it is none, or could be several."""
+    word = option.lstrip("-").replace("-", "_")
+    keys = [key for key in _names() if word in (key, key.rpartition(".")[2])]
+    return word if word in keys else keys[0] if len(keys) == 1 else None
+
+
 @contextmanager
 def words_of_bash() -> Iterator[None]:
     """Put together what bash splits at =, and print only what it wants instead of the last word.

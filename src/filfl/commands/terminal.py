@@ -35,9 +35,9 @@ def printable(text: str) -> str:
     return "".join(each if each.isprintable() or each == "\n" else ascii(each)[1:-1] for each in text)
 
 
-def say(text: str, style: str | None = None) -> None:
-    """Print a line as it is: brackets are not markup, and long paths are not wrapped."""
-    console.print(printable(text), style=style, markup=False, highlight=False, soft_wrap=True)
+def say(text: str, style: str | None = None, wrap: bool = False) -> None:
+    """Print a line as it is: brackets are not markup, and long paths are not wrapped, or only with `wrap`."""
+    console.print(printable(text), style=style, markup=False, highlight=False, soft_wrap=not wrap)
 
 
 @contextmanager
@@ -98,7 +98,7 @@ def show_comparison(comparison: "Comparison") -> None:
     elif not can_draw():
         say(f"picture         none: it {NEEDS_MATPLOTLIB}")
     if more := comparison.pictures[1:]:
-        say(f"single curves   {', '.join(path.name for path in more)}")
+        say(f"single curves   {', '.join(path.name for path in more)}", wrap=True)
 
 
 def default_directory(name: str, resume: bool, mark: str) -> Path:

@@ -83,7 +83,7 @@ class Experiment:
                 nearest = difflib.get_close_matches(str(source).removesuffix(".toml").lower(), shipped_names(), n=1)
                 hint = f"; did you mean {nearest[0]}?" if nearest else ""
                 known = ", ".join(shipped_names())
-                raise ConfigError(f"there is no file {source} and no experiment of that name (known: {known}){hint}")
+                raise ConfigError(f"there is no file {source} and no experiment of that name{hint} (known: {known})")
             table = tomllib.loads(file.read_text(encoding="utf-8-sig"))
         except (ValueError, RecursionError) as error:
             raise ConfigError(f"{source} is not valid TOML: {error}") from None

@@ -15,7 +15,7 @@ OFTEN = 3
 """In how many filterings a client must have been to be named as never kept."""
 MEANING = (
     "how much lower the loss on the filtering set is with this client than with a typical one, when it is one of the K "
-    "clients that are averaged. Below 0 it hurts."
+    "clients that are averaged. Below 0, the loss is higher with it."
 )
 NOT_MEASURED = (
     'This run measured no values of its clients. They are measured at every filtering with filter.reward = "ensemble", '

@@ -63,7 +63,7 @@ def reasons(section: Section) -> list[str]:
         )
     if len(lengths := {arm.name: arm.started[0].rounds for arm in section.arms if arm.started}) > 1:
         if len({*lengths.values()}) > 1:
-            listed = some([f"{name} {rounds}" for name, rounds in lengths.items()], MOST_KEYS)
+            listed = some([f"{name}: {rounds}" for name, rounds in lengths.items()], MOST_KEYS)
             found.append(
                 f"The methods have different numbers of rounds ({listed}), so their final values are not ranked."
             )

@@ -203,6 +203,7 @@ function zoom(slider, [start, end] = choices.zoom) {
   const line = colour("line");
   const shown = {
     type: "slider",
+    show: !document.documentElement.classList.contains("printing"),
     start,
     end,
     filterMode: "none",

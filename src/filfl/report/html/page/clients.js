@@ -284,15 +284,17 @@ function paintRounds(pen, considered) {
   if (considered) for (const [round] of run.traces) pen.fillRect(left + (round - 0.5) * cell - 0.75, 1, 1.5, 6);
   const bottom = MAP.top + order.length * rowHeight;
   const apart = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000].find((n) => n * cell >= 44) || rounds;
+  const named = plot > 200 && apart > 1;
+  if (named) pen.fillText("round", left, bottom + 15);
+  const free = named ? left + pen.measureText("round").width + 16 : left; // Numbers begin right of the word.
   for (let column = 0; column < rounds; column += 1) {
     const round = column + 1;
     const x = left + (column + 0.5) * cell;
     const atTheEnd = x + 14 > left + plot; // It would overlap the text beside the map.
     pen.textAlign = atTheEnd ? "right" : "center";
-    if (round % apart === 0) pen.fillText(round.toLocaleString("en"), atTheEnd ? left + plot : x, bottom + 15);
+    if (round % apart === 0 && x >= free) pen.fillText(round.toLocaleString("en"), atTheEnd ? left + plot : x, bottom + 15);
   }
   pen.textAlign = "left";
-  if (plot > 200 && apart > 1) pen.fillText("round", left, bottom + 15);
 }
 
 /** The client and the round at the pointer; null outside the map. */

@@ -92,7 +92,7 @@ function sortableTable(box, key, columns, rows, start, drawn = () => {}) {
       sortableTable(box, key, columns, rows, start, drawn);
       box.querySelectorAll("th button")[i].focus();
     };
-    const button = element("button", { type: "button", title: column.hint, onclick: click }, column.label);
+    const button = element("button", { type: "button", title: column.hint, onclick: click }, ...column.label.split(/(?<=_)/).flatMap((part) => [part, element("wbr")]));
     return element("th", { "aria-sort": sorted, class: column.text ? "text" : null, scope: "col" }, button);
   });
   const body = order.map((row) => {

@@ -149,7 +149,7 @@ function valueAxis() {
   const axis = axisStyle();
   const label = { ...axis.axisLabel, formatter: (value) => shortNumber(value).replace("-", "−") };
   const nameTextStyle = { ...axis.nameTextStyle, align: "left" };
-  return { ...axis, type: "value", name: "value (below 0: hurts)", nameTextStyle, axisLabel: label };
+  return { ...axis, type: "value", name: "value (below 0: higher loss)", nameTextStyle, axisLabel: label };
 }
 
 function zeroLine() {
