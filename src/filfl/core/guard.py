@@ -148,9 +148,24 @@ class RoundGuard:
             where = int((~finite).nonzero()[0])
             entry = next(e for e in layout.entries if not e.integer and e.start <= where < e.stop)
             raise Mismatch(f"{entry.name} has a value that is not finite ({float(vector[where])})")
+        self._check_statistics(weights)
         n = _checked_examples(update.num_examples)
         on_device = Weights(vector, weights.integers.to(device))
         return Admitted(on_device, n, float(update.train_loss), update.message), norm
+
+    def _check_statistics(self, weights: Weights) -> None:
+        """Refuse statistics of BatchNorm that no training gives. With a negative variance the averaged model computes
+        NaN, and with a counter that is negative or overflows, clients that use it cannot train."""
+        for entry in self.layout.entries:
+            if not entry.name.endswith(("running_var", "num_batches_tracked")):
+                continue
+            value, before = entry.of(weights), entry.of(self.w_t).to(weights.vector.device)
+            # Where the global model is negative itself, the server is to blame.
+            wrong = (value < 0) & (before >= 0)
+            if entry.integer:
+                wrong |= value > before + MAX_EXAMPLES
+            if wrong.any():
+                raise Mismatch(f"{entry.name} has a value that no training gives ({value[wrong][0]:g})")
 
     def _too_large(self, norms: Mapping[int, float]) -> dict[int, str]:
         self._norms |= norms
