@@ -4,7 +4,11 @@ from collections.abc import Iterable
 
 
 class FilflError(Exception):
-    """The base class of every error that filfl raises on purpose."""
+    """The base class of every error that filfl raises on purpose. The message is cut: a library's own message, which it
+    may quote, can contain the whole of a damaged file."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(_cut(message))
 
 
 class ConfigError(FilflError):
@@ -12,7 +16,7 @@ class ConfigError(FilflError):
 
     def __init__(self, problems: str | Iterable[str]) -> None:
         self.problems = [_cut(problem) for problem in ([problems] if isinstance(problems, str) else problems)]
-        super().__init__("\n".join(self.problems))
+        Exception.__init__(self, "\n".join(self.problems))
 
 
 def _cut(problem: str) -> str:

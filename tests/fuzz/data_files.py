@@ -251,6 +251,25 @@ def _variable(name: str, value: str) -> Iterator[None]:
         del os.environ[name]
 
 
+def _undecodable(folder: Path) -> FederatedData:
+    """A .parquet whose texts are not UTF-8."""
+    import pandas
+
+    path = folder / "a.parquet"
+    pandas.DataFrame({"site": ["site 1", "site 2"] * 5, "y": [0, 1] * 5}).to_parquet(path, compression=None)
+    path.write_bytes(path.read_bytes().replace(b"site 1", b"\xffite 1"))
+    return Table(path=str(path), client="site", target="y").load(0)
+
+
+def _long_name(folder: Path) -> FederatedData:
+    """An .npz in which the name of an array is as long as the file, which the message of zipfile quotes."""
+    np.savez_compressed(folder / "a.npz", **_arrays())
+    content = bytearray((folder / "a.npz").read_bytes())
+    content[26:28] = b"\xff\xff"
+    (folder / "a.npz").write_bytes(content)
+    return Femnist(path=str(folder / "a.npz")).load(0)
+
+
 def _leaf(folder: Path, content: Any, reader: str = "leaf") -> FederatedData:
     write_leaf(folder, content, content)
     return READERS[reader](folder)
@@ -302,6 +321,8 @@ CORPUS: dict[str, Callable[[Path], Any]] = {
     "a header of objects": partial(_header, shape="(40,)", descr="'|O'"),
     "encrypted": partial(_archive, place=8, value=1),
     "unknown compression": partial(_archive, place=10, value=99),
+    "a name of 65,535 bytes": _long_name,
+    "a .parquet whose texts are not UTF-8": _undecodable,
     "members that are not arrays": lambda folder: (
         _member(folder / "a.npz"),
         Femnist(path=str(folder / "a.npz")).load(0),
