@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 
 class FilflError(Exception):
-    """The base class of every error that filfl raises on purpose. The message is cut: a library's own message, which it
-    may quote, can contain the whole of a damaged file."""
+    """The base class of every error that filfl raises on purpose. The message is cut and has no control characters: it
+    may quote a config, or a library's own message, which can contain the whole of a damaged file."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(_cut(message))
@@ -20,8 +20,9 @@ class ConfigError(FilflError):
 
 
 def _cut(problem: str) -> str:
-    """A message without the middle of a value of thousands of characters."""
-    return problem if len(problem) <= MOST else f"{problem[: MOST - 200]} ... {problem[-195:]}"
+    """A message without the middle of a value of thousands of characters, and without what a terminal would obey."""
+    short = problem if len(problem) <= MOST else f"{problem[: MOST - 200]} ... {problem[-195:]}"
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in short)
 
 
 MOST = 2000
