@@ -282,6 +282,13 @@ def _loop(folder: Path) -> FederatedData:
     return Femnist(path=str(folder)).load(0)
 
 
+def _devices(folder: Path) -> FederatedData:
+    write_leaf(folder, leaf(), leaf())
+    (folder / "train/a.json").unlink()
+    (folder / "train/a.json").symlink_to("/dev/zero")
+    return Femnist(path=str(folder)).load(0)
+
+
 def _byte_order(folder: Path) -> FederatedData:
     x = np.arange(40, dtype=np.float32).reshape(20, 2)
     FederatedData.from_arrays(x, np.arange(20) % 2, np.arange(20) % 4).save(folder / "saved")
@@ -290,6 +297,11 @@ def _byte_order(folder: Path) -> FederatedData:
     file.write_bytes(content.replace(b"'<f4'", b"'>f4'"))
     os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
     return FederatedData.open(folder / "saved")
+
+
+def _saved_device(folder: Path) -> FederatedData:
+    (folder / "data.json").symlink_to("/dev/zero")
+    return FederatedData.open(folder)
 
 
 def _cached(folder: Path, write: Callable[[Path], Any]) -> None:
@@ -351,6 +363,10 @@ CORPUS: dict[str, Callable[[Path], Any]] = {
         _leaf, content=leaf(users=["a"], data={"a": {"x": [[1]], "y": [10**400]}})
     ),
     "a file that links to itself": _loop,
+    "a device": lambda folder: Femnist(path="/dev/zero").load(0),
+    "a device as speeches": lambda folder: Shakespeare(path="/dev/zero").load(0),
+    "LEAF of devices": _devices,
+    "a saved folder with a device": _saved_device,
     "a path that is too long": lambda folder: Femnist(path="a" * 5000).load(0),
     "the home of nobody": lambda folder: Femnist(path="~nobody-at-all/a").load(0),
     "another byte order": _byte_order,
