@@ -31,6 +31,9 @@ POINTS = 10
 """How many lines are printed per run."""
 ALLOWED = {"memory": 0.05, "files": 0.0, "descriptors": 0.0, "processes": 0.0}
 """How much larger the largest of the last half may be than that of the half before, after the first fifth."""
+OWN = ("Pss_Anon:", "Pss_Shmem:", "SwapPss:")
+"""What the processes of a run need for themselves. The pages of files, such as libraries, are shared with whatever else
+runs on the machine, so their share grows when another process ends."""
 SLACK = {"memory": 20.0, "files": 2, "descriptors": 4, "processes": 1}
 """What is allowed in addition: MB of memory; files, descriptors and processes that come and go."""
 
@@ -118,13 +121,13 @@ def children(pid: int) -> Iterator[int]:
 
 
 def held(out: Path) -> dict[str, float]:
-    """Memory in MB of this process and its workers, without what they share; files of the run; open descriptors."""
+    """Memory in MB of this process and its workers, without the pages of files; files of the run; open descriptors."""
     pids = [os.getpid(), *children(os.getpid())]
     memory = descriptors = 0.0
     for pid in pids:
         try:
             lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-            memory += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1e3
+            memory += sum(int(line.split()[1]) for line in lines if line.startswith(OWN)) / 1e3
             descriptors += len(list(Path(f"/proc/{pid}/fd").iterdir()))
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue  # it has just ended

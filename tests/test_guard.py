@@ -1,6 +1,7 @@
 """The guard: what it refuses, and the reasons."""
 
 import math
+import random
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,6 +13,8 @@ import torch
 from hypothesis import given
 from torch import nn
 
+import filfl
+from filfl import FederatedData
 from filfl.aggregation.base import PIECE, Admitted
 from filfl.aggregation.mean import ByExamples, Mean
 from filfl.core.clients import Failure, Update
@@ -19,6 +22,7 @@ from filfl.core.guard import Guard, RoundGuard, beyond_others, distance, medians
 from filfl.core.queries import LossQuery
 from filfl.errors import one_line
 from filfl.weights import Layout, Weights
+from fuzz.messages import lying
 
 LAYOUT = Layout.of(nn.Linear(2, 1))
 
@@ -55,6 +59,55 @@ def refusal(update: Update | Failure) -> str:
 )
 def test_weights_that_cannot_be_averaged_are_refused(given, reason: str) -> None:
     assert reason in refusal(Update(given, 5, 0.1))
+
+
+NORM = Layout.of(nn.BatchNorm1d(2))
+
+
+def batch_norm(variance: float, counter: int) -> Weights:
+    """Weights of a BatchNorm of two features with this variance of the first."""
+    state = {**nn.BatchNorm1d(2).state_dict(), "running_var": torch.tensor([variance, 1.0])}
+    return NORM.flatten({**state, "num_batches_tracked": torch.tensor(counter)})
+
+
+@pytest.mark.parametrize(
+    ("variance", "counter", "reason"),
+    [
+        (-0.5, 7, "running_var has a value that no training gives (-0.5)"),
+        (1.0, -1, "num_batches_tracked has a value that no training gives (-1)"),
+        (1.0, 2**63 - 1, "num_batches_tracked has a value that no training gives (9.22337e+18)"),
+        (0.0, 7, None),
+        (1.0, 0, None),
+    ],
+)
+def test_statistics_that_no_training_gives_are_refused(variance: float, counter: int, reason: str | None) -> None:
+    guard = RoundGuard(Guard(), NORM, batch_norm(1.0, 3))
+    _, refused = guard.updates({k: Update(batch_norm(*given), 5, 0.1) for k, given in enumerate([(1.0, 7)] * 2)})
+    assert not refused
+    _, refused = guard.updates({7: Update(batch_norm(variance, counter), 5, 0.1)})
+    assert (reason in refused[7]) if reason else not refused
+
+
+def test_a_negative_variance_of_the_global_model_is_not_the_fault_of_a_client() -> None:
+    guard = RoundGuard(Guard(), NORM, batch_norm(-0.5, 3))
+    assert not guard.updates({7: Update(batch_norm(-0.2, 7), 5, 0.1)})[1]
+
+
+def test_a_client_with_statistics_that_no_training_gives_changes_no_other_client(blobs: FederatedData) -> None:
+    """The counter divides where momentum = None: with -1 no client could train any more."""
+
+    class Cumulative(nn.Sequential):
+        def __init__(self) -> None:
+            super().__init__(nn.BatchNorm1d(4, momentum=None), nn.Linear(4, 3))
+
+    def poison(update: Update, rng: random.Random) -> Update:
+        assert isinstance(update.weights, Weights)
+        return replace(update, weights=Weights(update.weights.vector, update.weights.integers - 10**6))
+
+    with lying(random.Random(0), 0.3, [lambda rng, update, w_t: poison(update, rng)]):
+        result = filfl.simulate({"rounds": 4, "selection.k": 6}, data=blobs, model=Cumulative, progress=False)
+    refused = [reason for record in result.records for reason in record["refused"].values()]
+    assert refused and all("num_batches_tracked has a value" in reason for reason in refused)
 
 
 @pytest.mark.parametrize("count", [0, -3, 2.5, math.nan, True, None, "12", 10**12])

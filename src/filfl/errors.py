@@ -4,7 +4,11 @@ from collections.abc import Iterable
 
 
 class FilflError(Exception):
-    """The base class of every error that filfl raises on purpose."""
+    """The base class of every error that filfl raises on purpose. The message is cut and has no control characters: it
+    may quote a config, or a library's own message, which can contain the whole of a damaged file."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(_cut(message))
 
 
 class ConfigError(FilflError):
@@ -12,12 +16,13 @@ class ConfigError(FilflError):
 
     def __init__(self, problems: str | Iterable[str]) -> None:
         self.problems = [_cut(problem) for problem in ([problems] if isinstance(problems, str) else problems)]
-        super().__init__("\n".join(self.problems))
+        Exception.__init__(self, "\n".join(self.problems))
 
 
 def _cut(problem: str) -> str:
-    """A message without the middle of a value of thousands of characters."""
-    return problem if len(problem) <= MOST else f"{problem[: MOST - 200]} ... {problem[-195:]}"
+    """A message without the middle of a value of thousands of characters, and without what a terminal would obey."""
+    short = problem if len(problem) <= MOST else f"{problem[: MOST - 200]} ... {problem[-195:]}"
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in short)
 
 
 MOST = 2000

@@ -8,12 +8,14 @@ from typing import Any
 import hypothesis.strategies as st
 import numpy as np
 import pytest
+import torch
 from flwr.app import Array, ArrayRecord, Message
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import strategy as flower
 from hostile_nodes import FAULTS, altered, altered_test, error, run
 from hypothesis import given, settings
-from sites import SITES, federation, initial, loss_on_v, new_net, numbers
+from sites import FEATURES, SITES, federation, initial, loss_on_v, new_net, numbers, plain_app
+from torch import nn
 
 from filfl.errors import RunError
 from filfl.flower import FilFL
@@ -35,6 +37,22 @@ def test_a_faulty_node_equals_a_missing_node(fault: str) -> None:
     for record in records:
         assert list(record["refused"]) == ["2"]
         assert re.search(reason, record["refused"]["2"])
+
+
+def test_a_negative_variance_of_batchnorm_is_refused() -> None:
+    """It would make every output of the averaged model NaN."""
+
+    def with_norm() -> nn.Module:
+        torch.manual_seed(0)
+        return nn.Sequential(nn.BatchNorm1d(FEATURES), nn.Linear(FEATURES, 3))
+
+    grid, without = (federation(plain_app(with_norm)) for _ in range(2))
+    grid.nodes[1000].tamper = altered(lambda arrays: {**arrays, "0.running_var": arrays["0.running_var"] - 10})
+    without.nodes[1000].connected = False
+    result, records = run(grid, arrays=initial(with_norm))
+    expected, _ = run(without, arrays=initial(with_norm))
+    np.testing.assert_allclose(numbers(result.arrays), numbers(expected.arrays), rtol=1e-5, atol=1e-7)
+    assert all("0.running_var has a value that no training gives" in record["refused"]["0"] for record in records)
 
 
 @settings(max_examples=settings.default.max_examples // 4)

@@ -57,6 +57,8 @@ def check_sentence(text: str) -> None:
     """An error message is not empty, not endless, and has no control character that a terminal would obey."""
     if not text.strip() or len(text) > LONGEST:
         raise Wrong(f"an error message of {len(text)} characters: {text[:200]!r}")
+    if has_control_characters(text):
+        raise Wrong(f"control characters in an error message: {text[:200]!a}")
 
 
 def command(*arguments: str) -> tuple[int, str]:

@@ -251,6 +251,25 @@ def _variable(name: str, value: str) -> Iterator[None]:
         del os.environ[name]
 
 
+def _undecodable(folder: Path) -> FederatedData:
+    """A .parquet whose texts are not UTF-8."""
+    import pandas
+
+    path = folder / "a.parquet"
+    pandas.DataFrame({"site": ["site 1", "site 2"] * 5, "y": [0, 1] * 5}).to_parquet(path, compression=None)
+    path.write_bytes(path.read_bytes().replace(b"site 1", b"\xffite 1"))
+    return Table(path=str(path), client="site", target="y").load(0)
+
+
+def _long_name(folder: Path) -> FederatedData:
+    """An .npz in which the name of an array is as long as the file, which the message of zipfile quotes."""
+    np.savez_compressed(folder / "a.npz", **_arrays())
+    content = bytearray((folder / "a.npz").read_bytes())
+    content[26:28] = b"\xff\xff"
+    (folder / "a.npz").write_bytes(content)
+    return Femnist(path=str(folder / "a.npz")).load(0)
+
+
 def _leaf(folder: Path, content: Any, reader: str = "leaf") -> FederatedData:
     write_leaf(folder, content, content)
     return READERS[reader](folder)
@@ -263,6 +282,13 @@ def _loop(folder: Path) -> FederatedData:
     return Femnist(path=str(folder)).load(0)
 
 
+def _devices(folder: Path) -> FederatedData:
+    write_leaf(folder, leaf(), leaf())
+    (folder / "train/a.json").unlink()
+    (folder / "train/a.json").symlink_to("/dev/zero")
+    return Femnist(path=str(folder)).load(0)
+
+
 def _byte_order(folder: Path) -> FederatedData:
     x = np.arange(40, dtype=np.float32).reshape(20, 2)
     FederatedData.from_arrays(x, np.arange(20) % 2, np.arange(20) % 4).save(folder / "saved")
@@ -271,6 +297,11 @@ def _byte_order(folder: Path) -> FederatedData:
     file.write_bytes(content.replace(b"'<f4'", b"'>f4'"))
     os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
     return FederatedData.open(folder / "saved")
+
+
+def _saved_device(folder: Path) -> FederatedData:
+    (folder / "data.json").symlink_to("/dev/zero")
+    return FederatedData.open(folder)
 
 
 def _cached(folder: Path, write: Callable[[Path], Any]) -> None:
@@ -302,6 +333,8 @@ CORPUS: dict[str, Callable[[Path], Any]] = {
     "a header of objects": partial(_header, shape="(40,)", descr="'|O'"),
     "encrypted": partial(_archive, place=8, value=1),
     "unknown compression": partial(_archive, place=10, value=99),
+    "a name of 65,535 bytes": _long_name,
+    "a .parquet whose texts are not UTF-8": _undecodable,
     "members that are not arrays": lambda folder: (
         _member(folder / "a.npz"),
         Femnist(path=str(folder / "a.npz")).load(0),
@@ -330,6 +363,10 @@ CORPUS: dict[str, Callable[[Path], Any]] = {
         _leaf, content=leaf(users=["a"], data={"a": {"x": [[1]], "y": [10**400]}})
     ),
     "a file that links to itself": _loop,
+    "a device": lambda folder: Femnist(path="/dev/zero").load(0),
+    "a device as speeches": lambda folder: Shakespeare(path="/dev/zero").load(0),
+    "LEAF of devices": _devices,
+    "a saved folder with a device": _saved_device,
     "a path that is too long": lambda folder: Femnist(path="a" * 5000).load(0),
     "the home of nobody": lambda folder: Femnist(path="~nobody-at-all/a").load(0),
     "another byte order": _byte_order,

@@ -1,8 +1,11 @@
 """Run directories: one file of a finished run is damaged. Commands answer with a sentence, and what `--resume` repairs
 has the bytes of the run before the damage."""
 
+import os
 import random
 import shutil
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import filfl
@@ -50,11 +53,32 @@ class Directories(Part):
         finally:
             shutil.rmtree(run, ignore_errors=True)
 
-    def check(self, run: Path, damaged: str) -> None:
+    def corpus(self) -> Mapping[str, Callable[[], None]]:
+        """Files of which reading waits or never ends."""
+        names = ("rounds.jsonl", "times.jsonl", "clients.csv", "config.toml", "model.safetensors", "summary.json")
+        return {
+            f"{name} is {what}": partial(self._replaced, name, make)
+            for name in names
+            for what, make in (("a pipe", os.mkfifo), ("a device", lambda path: path.symlink_to("/dev/zero")))
+        }
+
+    def _replaced(self, name: str, make: Callable[[Path], None]) -> None:
+        run = self.folder / "run"
+        shutil.copytree(self.good, run)
+        try:
+            (run / name).unlink()
+            make(run / name)
+            self.check(run, name, resume=False)
+        finally:
+            shutil.rmtree(run, ignore_errors=True)
+
+    def check(self, run: Path, damaged: str, resume: bool = True) -> None:
         for arguments in (("report", str(run), "--out", str(self.folder / "page.html")), ("clients", str(run))):
             code, shown = command(*arguments)
             if "Traceback" in shown or (code and "error: " not in shown):
                 raise Wrong(f"filfl {arguments[0]} ends with {code} and says {shown!r}")
+        if not resume:
+            return
         code, shown = command("run", str(self.config), "--out", str(run), "--resume")
         if "Traceback" in shown or (code and "error: " not in shown):
             raise Wrong(f"filfl run --resume ends with {code} and says {shown!r}")

@@ -13,7 +13,7 @@ from filfl.comparison.pool import Given, PlannedRun, RunProgress, run_all
 from filfl.config.config import Config
 from filfl.config.experiment import Arm, Compare, Experiment
 from filfl.errors import ConfigError, DataError, RunError
-from filfl.runs.files import write_atomic
+from filfl.runs.files import regular, write_atomic
 from filfl.runs.metrics import ACCURACY
 from filfl.runs.seal import SUMMARY
 
@@ -150,7 +150,7 @@ def _check_directory(plan: Plan, resume: bool) -> None:
             f"{plan.directory} already contains a comparison; add --resume to continue it, or choose another --out"
         )
     try:
-        stored = tomllib.loads(path.read_text(encoding="utf-8"))
+        stored = tomllib.loads(regular(path).read_text(encoding="utf-8"))
     except ValueError:
         raise RunError(f"{path} is damaged; remove it and run the command again") from None
     new = plan.table()

@@ -43,14 +43,14 @@ class Guard(Section):
     norm: Bound = 1000.0
     """The largest norm of an update w_k - w_t, as a multiple of the median of the other clients. An update that is
     smaller than the model itself always passes. With fewer than three updates, it is a multiple of the norm of the
-    model. Measured among honest clients: at most 7.4, and 55 in the worst group of three."""
+    model. Measured among honest clients: at most 3.4, and 7.8 in the worst group of three."""
     examples: Bound = 1000.0
     """The largest number of examples that a client may claim, as a multiple of the median of the other clients. If only
     two clients reply and they differ by more, both are refused, since nobody can tell which is wrong. Measured among
-    honest clients: at most 10, and 31 in the worst group of three."""
+    honest clients: at most 10.1, and 8.2 in the worst group of three."""
     answers: Bound = 100.0
     """The largest loss, and the largest norm of a gradient, that a client may answer to a query, as a multiple of the
-    median of the other clients; a median below 1 counts as 1. Measured among honest clients: at most 2.5."""
+    median of the other clients; a median below 1 counts as 1. Measured among honest clients: at most 2.3."""
     stop_after: Whole = 3
     """Stop with an error after this many rounds in a row in which every update was refused. The run can be resumed.
     Rounds in which no client replied do not count: clients may come back. 0 is never."""
@@ -148,9 +148,24 @@ class RoundGuard:
             where = int((~finite).nonzero()[0])
             entry = next(e for e in layout.entries if not e.integer and e.start <= where < e.stop)
             raise Mismatch(f"{entry.name} has a value that is not finite ({float(vector[where])})")
+        self._check_statistics(weights)
         n = _checked_examples(update.num_examples)
         on_device = Weights(vector, weights.integers.to(device))
         return Admitted(on_device, n, float(update.train_loss), update.message), norm
+
+    def _check_statistics(self, weights: Weights) -> None:
+        """Refuse statistics of BatchNorm that no training gives. With a negative variance the averaged model computes
+        NaN, and with a counter that is negative or overflows, clients that use it cannot train."""
+        for entry in self.layout.entries:
+            if not entry.name.endswith(("running_var", "num_batches_tracked")):
+                continue
+            value, before = entry.of(weights), entry.of(self.w_t).to(weights.vector.device)
+            # Where the global model is negative itself, the server is to blame.
+            wrong = (value < 0) & (before >= 0)
+            if entry.integer:
+                wrong |= value > before + MAX_EXAMPLES
+            if wrong.any():
+                raise Mismatch(f"{entry.name} has a value that no training gives ({value[wrong][0]:g})")
 
     def _too_large(self, norms: Mapping[int, float]) -> dict[int, str]:
         self._norms |= norms

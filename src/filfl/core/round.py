@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from filfl.availability.base import Ids, among
 from filfl.core.clients import DISCONNECTED, TIMEOUT
 from filfl.core.exchange import Exchange
-from filfl.core.server import Outcome, Record, Server, State
+from filfl.core.server import Outcome, Record, Screen, Server, State
 from filfl.rng import stream
 from filfl.system import Stopwatch
 
@@ -65,6 +65,8 @@ def finish_round(begun: BegunRound) -> tuple[State, Record]:
         outcome = server.filter_round(t, S_t, begun.considered, state, server.selector, exchange)  # lines 4-9
     else:
         outcome = ordinary_round(begun)  # lines 12-16
+    if server.screen is not None:
+        outcome = screened(outcome, server.screen, begun)
 
     memory, w, notes = state.memory, state.w, []
     if outcome.averaged:
@@ -92,6 +94,16 @@ def ordinary_round(begun: BegunRound) -> Outcome:
         recipients=state.recipients,
         notes=["no client of S^f is available; selected from all available clients"] if none_left else [],
     )
+
+
+def screened(outcome: Outcome, screen: Screen, begun: BegunRound) -> Outcome:
+    """Without the updates that hurt by themselves. Not in the paper, and off with its reward (`filter.screen`)."""
+    averaged = {k: outcome.updates[k] for k in sorted(set(outcome.A_t)) if k in outcome.updates}
+    with begun.exchange.clock("filter"):
+        refused = screen(averaged, begun.state.w)
+    for k, reason in refused.items():
+        begun.exchange.refuse(k, reason)
+    return replace(outcome, updates={k: update for k, update in outcome.updates.items() if k not in refused})
 
 
 def why_no_update(S_t: Ids, outcome: Outcome, exchange: Exchange) -> str:

@@ -175,6 +175,12 @@ class FilterRound(Protocol):
     ) -> Outcome: ...
 
 
+class Screen(Protocol):
+    """Which of the updates that would be averaged in a round are refused, and why. See `filfl.filtering.screen`."""
+
+    def __call__(self, updates: Mapping[int, Admitted], w_t: Weights, /) -> dict[int, str]: ...
+
+
 @dataclass(frozen=True)
 class Server:
     """What Algorithm 1 requires. E and eta belong to the clients, chi to the filter round."""
@@ -193,6 +199,8 @@ class Server:
     aggregation: Aggregation
     guard: Guard = field(default_factory=Guard)
     """How far replies may be from those of other clients."""
+    screen: Screen | None = None
+    """Refuses updates before they are averaged; None refuses none."""
     problem: Problem | None = None
     """The objective F, where it is known: for the record only."""
     faulty: frozenset[int] = frozenset()

@@ -72,6 +72,8 @@ def save_arrays(directory: Path, arrays: Mapping[str, NDArray[Any]], values: Map
 def open_arrays(directory: Path, names: Iterable[str]) -> tuple[dict[str, Mapped], dict[str, Any]]:
     """The mapped arrays of a folder, which are read-only, and the content of data.json."""
     path = directory / METADATA
+    if path.exists() and not path.is_file():  # reading a pipe or a device can wait, or never end
+        raise DataError(f"{directory} was not written by FederatedData.save: {path.name} is not a file")
     try:
         metadata = json.loads(path.read_bytes())
         found, files, digest = metadata["format"], metadata["arrays"], metadata.pop("digest", None)

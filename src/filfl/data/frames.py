@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from filfl.data.labels import is_missing
 from filfl.data.limits import OPENERS, refuse_bomb, refuse_compressed_bomb
 from filfl.data.sources import log, user_path
-from filfl.errors import DataError
+from filfl.errors import DataError, one_line
 
 Columns = dict[str, NDArray[Any]]
 """Columns of equal length, by name."""
@@ -36,7 +36,7 @@ def read_columns(table: Any, texts: Sequence[str] = ()) -> Columns:
     names = [str(name) for name in table.columns]
     if twice := [name for name in names if names.count(name) > 1]:
         raise DataError(f"the table has several columns called {twice[0]}; rename them")
-    columns = {name: np.asarray(table[given]) for name, given in zip(names, table.columns, strict=True)}
+    columns = {name: _column(table, given) for name, given in zip(names, table.columns, strict=True)}
     unnamed = [name for name in columns if re.fullmatch(r"|Unnamed: \d+", name)]
     for name in unnamed:  # the index of a frame that was written to a file
         log.warning("the table has a column without a name, which is left out")
@@ -44,6 +44,14 @@ def read_columns(table: Any, texts: Sequence[str] = ()) -> Columns:
     if not columns or not len(next(iter(columns.values()))):
         raise DataError("the table has no rows")
     return columns
+
+
+def _column(table: Any, name: Any) -> NDArray[Any]:
+    try:
+        return np.asarray(table[name])
+    except Exception as error:  # the texts of a .parquet are decoded only here
+        reason = one_line(str(error) or type(error).__name__)
+        raise DataError(f"column {one_line(str(name))} of the table cannot be read: {reason}") from None
 
 
 def _read_file(path: Path, texts: Sequence[str]) -> Any:

@@ -3,6 +3,7 @@
 import hashlib
 import logging
 import os
+import stat
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -31,6 +32,8 @@ def find_source(path: str | None, names: Sequence[str], expected: str) -> Path:
         source = user_path(path)
         if not _exists(source):
             raise DataError(f"data.path: {source} does not exist; set it to {expected}")
+        if not (source.is_file() or source.is_dir()):  # reading a pipe or a device can wait, or never end
+            raise DataError(f"data.path: {source} is neither a file nor a folder; set it to {expected}")
         return source
     folder = os.environ.get(FOLDER)
     for name in names if folder else ():
@@ -110,6 +113,8 @@ def _fingerprint(sources: Sequence[Path]) -> str:
     for path in sources:
         try:
             status = path.stat()
+            if not stat.S_ISREG(status.st_mode):  # reading a pipe or a device can wait, or never end
+                raise DataError(f"{path} is not a regular file")
             statuses.append((str(path.resolve()), status.st_size, status.st_mtime_ns))
         except (OSError, RuntimeError) as error:  # a link to itself is a RuntimeError
             reason = error.strerror if isinstance(error, OSError) else error

@@ -19,7 +19,7 @@ from filfl.core.evidence import Evidence, Measured
 from filfl.core.server import Past, State
 from filfl.logits.doubts import Doubts
 from filfl.logits.messages import Recipients
-from filfl.runs.files import sha256, to_json, write_atomic
+from filfl.runs.files import regular, sha256, to_json, write_atomic
 from filfl.weights import Weights
 
 FORMAT = 7
@@ -85,7 +85,7 @@ def load(folder: Path, t: int, fingerprint: str | None, records_sha256: str, dev
     """
     path = path_of(folder, t)
     try:
-        stored = path.read_bytes()
+        stored = regular(path).read_bytes()
     except OSError as error:
         raise Refused(f"{path.name} cannot be read: {error.strerror}") from None
     content = stored[HASH_LENGTH:]

@@ -15,7 +15,7 @@ from filfl.config.config import Config
 from filfl.config.plugins import name_of
 from filfl.data import FederatedData
 from filfl.errors import RunError
-from filfl.runs.files import write_atomic
+from filfl.runs.files import regular, write_atomic
 
 HEADER = ["id", "name", "num_train", "fault", "trusted"]
 YES = "yes"
@@ -78,7 +78,7 @@ class ClientTable:
     def read(cls, path: Path) -> "ClientTable":
         try:
             csv.field_size_limit(LONGEST_NAME)  # of the module, whose own limit of 131,072 is below that of a source
-            with path.open(encoding=ENCODING, errors=ERRORS, newline="") as file:
+            with regular(path).open(encoding=ENCODING, errors=ERRORS, newline="") as file:
                 rows = csv.reader(file, strict=True)
                 if next(rows, None) != HEADER:
                     raise ValueError("unknown header")

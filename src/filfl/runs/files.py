@@ -26,8 +26,16 @@ def to_json(value: Any) -> str:
 
 
 def file_sha256(path: Path) -> str:
-    with path.open("rb") as file:
+    with regular(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def regular(path: Path) -> Path:
+    """The path of a file that is read to its end. A pipe or a device, at which reading can wait or never end, is
+    refused with an `OSError`, also behind a link."""
+    if not (path.is_file() or path.is_dir()) and path.exists():
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    return path
 
 
 def write_atomic(path: Path, data: bytes | Iterable[bytes]) -> None:

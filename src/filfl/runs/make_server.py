@@ -13,7 +13,7 @@ from filfl.filtering.filtering_set import FilteringSet
 from filfl.filtering.fitness import Fitness
 from filfl.filtering.judges import JUDGES, Judge, OnServer, Trusted
 from filfl.filtering.schedule import Periodic
-from filfl.filtering.screen import Screened
+from filfl.filtering.screen import Screened, UpdateScreen
 from filfl.logits.encoding import Encoding
 from filfl.weights import Layout
 
@@ -33,10 +33,10 @@ def make_server(
     """V: the server's filtering set. judge: how sets are judged where the server has a function instead of V.
     V_from_clients: whether V has samples of all clients. trusted: the clients that are known to be trusted, if any;
     faulty: those that are known to be faulty."""
-    fitness = None
-    if config.filter.method is not None and config.filter.judged_by_clients:
+    fitness, filters = None, config.filter.method is not None
+    if filters and config.filter.judged_by_clients:
         fitness = Fitness.of(None, from_clients=trusted is None)
-    elif V is not None and (config.filter.method is not None or config.aggregation.uses_V):
+    elif V is not None and (filters or config.aggregation.uses_V):
         fitness = Fitness.of(V, V_from_clients)
     return Server(
         seed=config.seed,
@@ -49,6 +49,9 @@ def make_server(
         selector=Selector(config.seed, config.selection),
         aggregation=config.aggregation,
         guard=config.guard,
+        screen=UpdateScreen(V)
+        if V is not None and config.filter.method is not None and config.filter.screens
+        else None,
         problem=problem,
         faulty=faulty,
         warnings=fitness.at_start if fitness else (),
@@ -65,10 +68,14 @@ def make_filter_round(
     empty_is_global = options.empty == "global"
     assess = Assess(config.seed, options.valued_by, options.honest_gain, fitness)
     method: FilterFunction = options.method
-    if options.least is not None:
-        method = AtLeast(method, options.least)
+    least = options.least
+    if options.screens and least is None:
+        # Of a small S^f, a few clients that collude can be the majority, which the screen of a round trusts.
+        least = Selector(config.seed, config.selection).K
+    if least is not None:
+        method = AtLeast(method, least)
     if options.screens:
-        method = Screened(method, options.least or 1)
+        method = Screened(method, least or 1)
     if options.transport == "logits":
         assert V is not None
         encoding = Encoding(options.precision, options.top)

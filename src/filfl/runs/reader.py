@@ -21,6 +21,7 @@ from filfl.availability.base import NO_IDS, Availability, Ids
 from filfl.config.plugins import read_plugin
 from filfl.errors import RunError, one_line
 from filfl.runs.client_table import ClientTable
+from filfl.runs.files import regular
 from filfl.runs.seal import CLIENTS, CONFIG, RECORDS, SUMMARY, TIMES, parse_summary, unchanged
 from filfl.runs.store import content, parse_times
 from filfl.runs.summary import differences
@@ -142,7 +143,7 @@ def scan_run(directory: Path) -> Run:
     problems: list[str] = []
     stored = b""
     with contextlib.suppress(OSError):
-        stored = (directory / SUMMARY).read_bytes()  # first: it is written after, and removed before, all others
+        stored = regular(directory / SUMMARY).read_bytes()  # first: it is written after, and removed before, all others
     summary = parse_summary(stored) if stored else None
 
     def read(name: str, reader: Callable[[Path], Any], otherwise: Any, lost: str) -> Any:
@@ -159,7 +160,9 @@ def scan_run(directory: Path) -> Run:
             problems.append(f"{name} was changed after the run was finished ({lost})")
         return otherwise
 
-    table = read(CONFIG, lambda path: tomllib.loads(path.read_text(encoding="utf-8")), {}, "the settings are unknown")
+    table = read(
+        CONFIG, lambda path: tomllib.loads(regular(path).read_text(encoding="utf-8")), {}, "the settings are unknown"
+    )
     records = read(RECORDS, lambda path: _records(path, problems), [], "its rounds are left out")
     clients = read(CLIENTS, ClientTable.read, None, "client names, sizes and faults are unknown")
     times = read(TIMES, lambda path: _times(path, problems), {}, "its seconds are left out")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from filfl.config.experiment import RUN_CONFIG
-from filfl.runs.files import file_sha256, sha256, to_json, write_atomic
+from filfl.runs.files import file_sha256, regular, sha256, to_json, write_atomic
 
 CONFIG, CLIENTS, RECORDS, TIMES = RUN_CONFIG, "clients.csv", "rounds.jsonl", "times.jsonl"
 MODEL, SUMMARY = "model.safetensors", "summary.json"
@@ -35,7 +35,7 @@ def parse_summary(content: bytes) -> dict[str, Any] | None:
 def read_summary(directory: Path) -> dict[str, Any] | None:
     """The summary of a finished run; None if there is none, or if it was changed."""
     try:
-        return parse_summary((directory / SUMMARY).read_bytes())
+        return parse_summary(regular(directory / SUMMARY).read_bytes())
     except OSError:
         return None
 

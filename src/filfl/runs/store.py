@@ -39,7 +39,7 @@ from filfl.core.server import State
 from filfl.errors import RunError, encodable
 from filfl.runs import checkpoint
 from filfl.runs.client_table import ClientTable
-from filfl.runs.files import TEMPORARY, cannot_write, move_aside, sha256, to_json, write_atomic
+from filfl.runs.files import TEMPORARY, cannot_write, move_aside, regular, sha256, to_json, write_atomic
 from filfl.runs.seal import (
     CLIENTS,
     CONFIG,
@@ -191,7 +191,7 @@ def _is_foreign(path: Path) -> bool:
 def stored_config(directory: Path) -> dict[str, Any]:
     """The table of the config of a run; empty if it cannot be read."""
     try:
-        return tomllib.loads((directory / CONFIG).read_text(encoding="utf-8"))
+        return tomllib.loads(regular(directory / CONFIG).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}
 
@@ -342,7 +342,7 @@ def _check_same_config(directory: Path, table: Mapping[str, Any], config: Config
 
 def content(path: Path) -> bytes:
     """The content of a file; empty if there is no file."""
-    return path.read_bytes() if path.exists() else b""
+    return regular(path).read_bytes() if path.exists() else b""
 
 
 def read_times(path: Path) -> dict[int, dict[str, float]]:

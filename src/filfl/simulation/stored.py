@@ -15,6 +15,7 @@ from filfl.config.schema import objects_of
 from filfl.data.inputs import INPUTS, Inputs
 from filfl.errors import ConfigError, PluginError, RunError
 from filfl.models import Model
+from filfl.runs.files import regular
 from filfl.runs.reader import Run, read_finished_run, require_run
 from filfl.runs.seal import MODEL, SUMMARY, unchanged
 from filfl.runs.summary import summarize
@@ -68,7 +69,7 @@ class StoredModel:
         make = partial(self.config.model.build, inputs.shape, inputs.classes)
         module = network(make, self.config.seed, torch.device("cpu")).module
         try:
-            module.load_state_dict(safetensors.torch.load_file(self.directory / MODEL))
+            module.load_state_dict(safetensors.torch.load_file(regular(self.directory / MODEL)))
         except RuntimeError as error:
             reason = " ".join(str(error).split())
             raise PluginError(f"the model does not fit the weights of {self.directory}: {reason}") from None

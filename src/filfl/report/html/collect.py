@@ -10,6 +10,7 @@ from typing import Any
 
 from filfl.comparison.plan import PLAN
 from filfl.errors import RunError
+from filfl.runs.files import regular
 from filfl.runs.reader import Run, is_run, scan_run
 
 DEPTH = 4
@@ -106,7 +107,7 @@ def _search(directory: Path, depth: int) -> Iterator[Path]:
 
 def _comparison(place: Path, read: Read) -> Section:
     try:
-        plan = tomllib.loads((place / PLAN).read_text(encoding="utf-8"))
+        plan = tomllib.loads(regular(place / PLAN).read_text(encoding="utf-8"))
         seeds = tuple(int(seed) for seed in plan["seeds"])
         arms = []
         for name, changes in plan["arms"].items():
