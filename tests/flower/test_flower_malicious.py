@@ -297,3 +297,31 @@ def _keeping() -> Any:
     from flwr.clientapp import ClientApp
 
     return ClientApp(mods=[keep_weights(lambda context: new_net())])
+
+
+# Honest nodes with a learning rate that is too large.
+
+
+def test_steps_that_are_too_large_are_noted_and_the_transport_makes_no_difference() -> None:
+    """Single nodes then overshoot in ordinary rounds, which nobody judges, and with a filter as without."""
+    found = []
+    for transport in ("models", "logits"):
+        grid = MemoryGrid({})
+        for i in range(NODES):
+            app = _keeping()
+            app.train()(Liar(lambda call, filters: 40.0))
+            grid.nodes[1000 + 17 * i] = Node(app, {"partition-id": 2 * i})
+        records: list[dict[str, Any]] = []
+        result = FilFL(
+            flower.FedAvg(fraction_evaluate=0.0),
+            filter="prune",
+            k=K,
+            h=2,
+            evaluate=FilteringSet(new_net, *V),
+            options={"filter.transport": transport},
+            out=None,
+            callbacks=[lambda record, state, records=records: records.append(record)],
+        ).start(grid, initial(), 7)
+        found.append((numbers(result.arrays).tobytes(), [r["selected"] for r in records], risen(records)))
+    assert found[0] == found[1]
+    assert found[0][2]
