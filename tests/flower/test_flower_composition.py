@@ -150,6 +150,17 @@ def with_mods(mods: list[Any]) -> ClientApp:
     return plain_app(app=ClientApp(mods=mods))
 
 
+def test_all_wrappers_for_privacy_are_tested() -> None:
+    tested = {type(STRATEGIES[name]()).__name__ for name in STRATEGIES if name.startswith("DP ")}
+    assert tested == {name for name in vars(flower) if name.startswith("DifferentialPrivacy")}
+
+
+def test_the_log_names_the_number_of_nodes_once(caplog: pytest.LogCaptureFixture) -> None:
+    for k in (0.5, 3):
+        FilFL(flower.FedAvg(fraction_train=0.5), filter="none", k=k, out=None).start(federation(), initial(), 1)
+    assert "k = 50% of the nodes train" in caplog.text and "k = 3 nodes train" in caplog.text
+
+
 FILTERED: dict[str, Any] = {"filter": "dgf", "k": 2, "h": 3, "evaluate": loss_on_v, "out": None}
 
 

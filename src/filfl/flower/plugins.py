@@ -58,16 +58,19 @@ class StrategyAverage(Aggregation):
         assert self.clients is not None
         wrapped = self.clients.strategy
         try:
-            arrays, metrics, notes = wrapped.average(t, [update.message for update in updates])
+            arrays, metrics, notes = wrapped.average(
+                t, [update.message for update in updates], self.clients.guard.answers
+            )
             for note in notes:
                 self.clients.messaging.note(note)
             if metrics is not None:
                 self.metrics[t] = metrics
-            if arrays is None:
+            w_next = None if arrays is None else aggregated(arrays, self.clients.layout)
+            if arrays is None or w_next is None or not w_next.vector.isfinite().all():
                 replies = f"{len(updates)} {'reply' if len(updates) == 1 else 'replies'}"
-                self.clients.messaging.note(f"{wrapped.name} returned no model from {replies}; the model is unchanged")
+                what = "no model" if w_next is None else "a model that is not finite"
+                self.clients.messaging.note(f"{wrapped.name} returned {what} from {replies}; the model is unchanged")
                 return memory, w_t
-            w_next = aggregated(arrays, self.clients.layout)
         except Mismatch as reason:
             raise PluginError(f"{wrapped.name} returned arrays that do not fit the model: {reason}") from None
         self.clients.reuse(w_next, arrays)

@@ -128,6 +128,8 @@ def decoded(array: Array) -> Tensor:
         shape, by_column, dtype = read_array_header_1_0(file)
         if by_column or dtype.hasobject or not dtype.isnative:
             return torch.from_numpy(array.numpy())
+        if min(shape, default=0) < 0:  # numpy.frombuffer and reshape would take -1 for "the rest"
+            raise Mismatch(f"an array has the shape {shape}")
         count = math.prod(shape)
         return torch.from_numpy(np.frombuffer(array.data, dtype, count, file.tell()).reshape(shape))
 

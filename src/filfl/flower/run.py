@@ -1,6 +1,7 @@
 """A run on Flower, between the calls of Flower's loop: `configure_train`, `aggregate_train`, `configure_evaluate` and
 `aggregate_evaluate`. A round is `filfl.core.round`, as in the simulator."""
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
@@ -39,7 +40,7 @@ from filfl.runs.metrics import ACCURACY_NAMES, LOSS_NAMES
 from filfl.runs.seal import CLIENTS, TIMES
 from filfl.runs.store import read_times
 from filfl.system import Stopwatch, one_thread
-from filfl.weights import Layout, Mismatch
+from filfl.weights import Layout, Mismatch, Weights
 
 LOGGED_METRICS = 10
 """At most this many metrics of training are logged per round."""
@@ -47,6 +48,13 @@ WITHHELD = "the replies of this round were not passed on to filfl; the model is 
 PROBABILITIES = (
     "the model's outputs on the filtering set are probabilities, but the loss and the ensemble reward need logits, the "
     "scores before the softmax; remove the last softmax, or return numpy.log(p + 1e-12)"
+)
+MUCH_WORSE = 1.5
+"""A loss on V that is this many times that after the last filtering is noted."""
+BETWEEN = "since the last filtering the loss of the model on the filtering set has risen"
+BETWEEN_HINT = (
+    "a client may send bad updates only between filterings, or the learning rate is too large; "
+    "a smaller filter.period (h = 1), or a strategy such as FedMedian, protects against such clients"
 )
 AfterRound = Callable[[int, ArrayRecord, MetricRecord], None]
 """(round, the model after it, the metrics of its test), like Flower's `evaluate_fn`."""
@@ -102,6 +110,8 @@ class FlowerRun:
     _evaluation: tuple[list[int], list[Message]] = field(default_factory=lambda: ([], []))
     _by_clients: MetricRecord | None = None
     _evaluation_bytes: Mapping[str, int] = field(default_factory=dict)
+    _filtered: tuple[Weights, float] | None = None
+    """The model after the last filter round, and its loss on V."""
     _closed: bool = False
 
     @classmethod
@@ -190,6 +200,8 @@ class FlowerRun:
         by_logits = begun.considered is not None and self.config.filter.transport == "logits"
         # In a round by logits, replies have no weights, and nodes are asked a second time: all of it in `finish`.
         messages = [] if by_logits else self.clients.ask_to_train(t, begun.trains, self.state.w)
+        if begun.considered is not None:
+            self._compare_with_last_filtering(t)
         self._sent_at = time.perf_counter()
         return messages
 
@@ -203,10 +215,11 @@ class FlowerRun:
         with one_thread() if self.settings.V is not None else nullcontext():
             self.state, self._happened = finish_round(begun)  # an evaluation has the same bits with one thread
         _stop_without_logits(self._happened)
-        if self.state.w is begun.state.w:
-            return None, self.average.metrics.get(t)
-        self._arrays = self.clients.arrays(self.state.w)
-        return self._arrays, self.average.metrics.get(t)
+        if self.state.w is not begun.state.w:
+            self._arrays = self.clients.arrays(self.state.w)
+        if begun.considered is not None:
+            self._filtered = self.state.w, self._loss(t)
+        return None if self.state.w is begun.state.w else self._arrays, self.average.metrics.get(t)
 
     def ask_to_evaluate(self, t: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> list[Message]:
         """The messages to a random share of the connected clients to evaluate the model."""
@@ -233,7 +246,7 @@ class FlowerRun:
         down = self.layout.num_bytes * len(messages)
         self._evaluation_bytes = {"uplink_bytes": SCALARS * len(usable), "downlink_bytes": down}
         if usable:
-            self._by_clients, notes = self.settings.wrapped.evaluated(t, usable)
+            self._by_clients, notes = self.settings.wrapped.evaluated(t, usable, self.config.guard.answers)
             for note in notes:
                 self.clients.messaging.note(note)
         return self._by_clients
@@ -280,6 +293,22 @@ class FlowerRun:
                 V = self.settings.V
                 w = self.state.w
                 store.finish(self.layout.unflatten(w) if V is None else V.state(w), stopped=stopped)
+
+    def _loss(self, t: int) -> float:
+        """The loss of the model on V; NaN where the server has no V."""
+        evaluate = self.settings.evaluate
+        if isinstance(evaluate, FilteringSet):
+            with one_thread():
+                return evaluate.loss(self.state.w)
+        return math.nan if evaluate is None else evaluate(self._arrays, t)
+
+    def _compare_with_last_filtering(self, t: int) -> None:
+        """Note a model that has become worse on V since the last filtering: between two filterings nobody judges."""
+        if self._filtered is None or self._filtered[0] is self.state.w:
+            return
+        then, now = self._filtered[1], self._loss(t)
+        if now > MUCH_WORSE * then or (math.isnan(now) and math.isfinite(then)):
+            self.clients.messaging.note(f"{BETWEEN} from {then:.4g} to {now:.4g}; {BETWEEN_HINT}")
 
     def _resume(self) -> None:
         """The model of the resumed state, with the types that the strategy gave it."""

@@ -200,13 +200,13 @@ class FilFL(Strategy):
     def _log_start(self, num_rounds: int, arrays: ArrayRecord) -> None:
         options, selection, wrapped = self.config.filter, self.config.selection, self._settings.wrapped
         share = self._settings.share
-        number = f"{share:.0%} of the nodes" if share else f"{selection.k}"
+        number = f"{share:.0%} of the nodes" if share else f"{selection.k} nodes"
         log(INFO, "FilFL around %s: %d rounds", wrapped.name, num_rounds)
         chosen = f"selection {name_of('selection', selection)} of {number}"
         log(INFO, "\tfilter %s every %d rounds, %s", options.name, options.period, chosen)
         log(INFO, "\t%.3g MB of weights per model", sum(len(array.data) for array in arrays.values()) / 1e6)
         if wrapped.samples_itself:
-            log(WARNING, "fraction_train of the wrapped strategy is ignored: k = %s nodes train", number)
+            log(WARNING, "fraction_train of the wrapped strategy is ignored: k = %s train", number)
         if wrapped.own_start:
             log(
                 WARNING,

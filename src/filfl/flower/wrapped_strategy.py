@@ -3,7 +3,7 @@
 import copy
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
@@ -17,6 +17,7 @@ from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import FedAvg, Strategy
 from torch import Tensor
 
+from filfl.core.guard import beyond_others
 from filfl.errors import ConfigError, one_line
 from filfl.flower.records import arrays_of, metrics_of
 
@@ -42,6 +43,7 @@ class WrappedStrategy:
             self._chain.append(wrapped)
         self._leaf = leaf = averaging(self._chain, self.name)
         self.weighted_by, self.arrays_key = leaf.weighted_by_key, leaf.arrayrecord_key
+        self._loss_name = getattr(leaf, "train_loss_key", None)
         self._at_start = [dict(vars(each)) for each in self._chain]
         self._config, self._first_config = ConfigRecord(), dict[str, Any]()
         self._changed_before: dict[str, Any] = {}
@@ -99,26 +101,35 @@ class WrappedStrategy:
         with self._all_nodes():
             return list(self.strategy.configure_evaluate(t, arrays, config, grid))
 
-    def average(self, t: int, replies: Sequence[Message]) -> tuple[ArrayRecord | None, MetricRecord | None, list[str]]:
-        """The strategy's average of replies that passed the guard, their metrics, and notes."""
-        alike, notes = self._with_same_metrics(replies, with_arrays=True)
+    def average(
+        self, t: int, replies: Sequence[Message], most: float
+    ) -> tuple[ArrayRecord | None, MetricRecord | None, list[str]]:
+        """The strategy's average of replies that passed the guard, their metrics, and notes.
+
+        most: a metric of a client that is more than this many times the median of the others is left out.
+        """
+        alike, notes = self._with_same_metrics(replies, most, with_arrays=True)
         return *self.strategy.aggregate_train(t, alike), notes
 
-    def evaluated(self, t: int, replies: Sequence[Message]) -> tuple[MetricRecord | None, list[str]]:
+    def evaluated(self, t: int, replies: Sequence[Message], most: float) -> tuple[MetricRecord | None, list[str]]:
         """The strategy's mean of the clients' metrics, and notes."""
-        alike, notes = self._with_same_metrics(replies, with_arrays=False)
+        alike, notes = self._with_same_metrics(replies, most, with_arrays=False)
         return self.strategy.aggregate_evaluate(t, alike), notes
 
-    def _with_same_metrics(self, replies: Sequence[Message], with_arrays: bool) -> tuple[list[Message], list[str]]:
+    def _with_same_metrics(
+        self, replies: Sequence[Message], most: float, with_arrays: bool
+    ) -> tuple[list[Message], list[str]]:
         """The replies with the same metrics in each, as Flower requires, and notes on what was changed.
 
         A metric that most clients report stays: a client without it gets the mean of the others, which leaves the mean
         as it is. A metric of half of the clients or fewer is left out.
         """
-        metrics = [metrics_of(reply, self.weighted_by) for reply in replies]
+        reported = [metrics_of(reply, self.weighted_by) for reply in replies]
+        records, notes = self._credible([record for _, record in reported], most)
+        metrics = [(name, record) for (name, _), record in zip(reported, records, strict=True)]
         kinds = Counter(_kind(name, value) for _, record in metrics for name, value in record.items())
         shared = {name: (name, length) for (name, length), number in kinds.items() if 2 * number > len(replies)}
-        notes, rare = [], [name for name, _ in kinds if name not in shared]
+        rare = [name for name, _ in kinds if name not in shared]
         if rare:
             notes.append(f"metrics that half of the clients or fewer report are left out: {_listed(rare)}")
         weights = np.array([float(cast(float, record[self.weighted_by])) for _, record in metrics])
@@ -128,7 +139,8 @@ class WrappedStrategy:
             if not all(have):
                 values = np.array([record[name] for (_, record), has in zip(metrics, have, strict=True) if has])
                 means[name] = np.average(values, axis=0, weights=weights[have]).tolist()
-                missing[have.count(False)].append(name)
+                if lacking := sum(name not in record or _kind(name, record[name]) != kind for _, record in reported):
+                    missing[lacking].append(name)
         notes += [f"{n} of {len(replies)} clients did not report {_listed(names)}" for n, names in missing.items()]
         key = _most_common(key for key, _ in metrics)
         found = [arrays_of(reply, self.arrays_key) for reply in replies] if with_arrays else []
@@ -145,6 +157,28 @@ class WrappedStrategy:
             copied.content = RecordDict(content)
             alike.append(copied)
         return alike, notes
+
+    def _credible(self, records: Sequence[Mapping[str, Any]], most: float) -> tuple[list[Mapping[str, Any]], list[str]]:
+        """The metrics of each client without those that no honest client sends, and notes. A strategy may weight
+        clients by a metric, as QFedAvg does by the train loss."""
+        wrong = defaultdict[str, set[int]](set)
+        for name in {name for record in records for name in record} - {self.weighted_by}:
+            values = {i: np.atleast_1d(record[name]) for i, record in enumerate(records) if name in record}
+            wrong[name] |= beyond_others(
+                {i: float(np.abs(v).max(initial=0.0)) for i, v in values.items()}, most, name
+            ).keys()
+            negative = {i for i, v in values.items() if v.min(initial=0.0) < 0}
+            if name == self._loss_name and 2 * len(negative) < len(values):
+                wrong[name] |= negative  # QFedAvg raises it to a power
+        clients = set().union(*wrong.values())
+        if not clients:
+            return list(records), []
+        named = _listed(sorted(name for name, who in wrong.items() if who))
+        notes = [f"metrics of {len(clients)} of {len(records)} clients are not credible and left out: {named}"]
+        kept: list[Mapping[str, Any]] = [
+            {n: v for n, v in record.items() if i not in wrong[n]} for i, record in enumerate(records)
+        ]
+        return kept, notes
 
     def memory(self) -> dict[str, Tensor]:
         """What the strategies keep from round to round: arrays, numbers that have changed since the start, and their
