@@ -153,6 +153,7 @@ def test_clients_that_attack_between_filterings_are_refused(filter: str, transpo
     config = {key: value for key, value in SMALL.items() if not key.startswith("attack")}
     config |= {"rounds": 10, "filter.period": 5, "filter.size": 100}
     changes = {"filter.name": filter, "filter.reward": "ensemble", "filter.transport": transport}
+    changes["filter.screen"] = True
     with mock.patch("filfl.simulation.build.LogitCache", lambda clients, V: LogitCache(BetweenFilterings(clients), V)):
         result = filfl.simulate({**config, **changes}, progress=False)
     attacked = {(t, k) for t, each in enumerate(result.records) for k in {0, 1} & set(each["selected"])}

@@ -82,9 +82,9 @@ class FilterOptions(Section):
     """The smallest number of clients in S^f, for an aggregation that needs so many replies, such as Krum, Bulyan or
     differential privacy. If the filter kept fewer, S^f is extended by the client with which the reward is highest,
     again and again, up to this number or to all clients that trained. With reward = "average", every such step costs
-    one inference per client that is not kept. Unset is selection.k with filter.screen, so that a few
-    clients that collude are not most of S^f, and no minimum without: if the filter kept nobody, clients are selected
-    from all that trained."""
+    one inference per client that is not kept. Unset is selection.k with screen = true, so that a few clients that
+    collude are not most of S^f, and no minimum otherwise: if the filter kept nobody, clients are selected from all that
+    trained."""
     when: Literal["algorithm-1", "figure-2"] = "algorithm-1"
     """When to filter. algorithm-1: if t mod h = 0 or S_t differs from S_(t-1). figure-2: if a client is available that
     was not available at the last filtering, or if h rounds have passed since then."""
@@ -94,12 +94,11 @@ class FilterOptions(Section):
     and perhaps no other client."""
     screen: bool | None = None
     """Whether clients that hurt by themselves are dropped: with one of them among K clients, and the global model in
-    place of the others, the loss is significantly higher than with no update and than with the median client. They are
-    dropped before the filter looks for a combination, and in every round before the average, because a client can be
-    honest only while it is filtered. Unset is yes where the clients'
-    outputs on the filtering set are known (reward = "ensemble"), but for prune, which judges each client by itself in
-    filter rounds, and no elsewhere. It costs one more inference per client that is averaged and, with reward =
-    "average", one per client that is filtered."""
+    place of the others, the loss is significantly higher than with no update and than with the median client. true:
+    before the filter looks for a combination, and in every round before the average, because a client can be honest
+    only while it is filtered; it costs one more inference per client that is averaged and, with reward = "average", one
+    per client that is filtered. Unset: only before the filter, and only where the clients' outputs on the filtering set
+    are known (reward = "ensemble"), but for prune, which judges each client by itself."""
     values: Literal["one-of-k", "leave-one-out", "banzhaf", "shapley", "alone", "none"] | None = None
     """How clients are valued at every filtering (see values.md). Unset is one-of-k where the filter round has the
     clients' outputs on the filtering set (reward = "ensemble"), and none elsewhere: with reward = "average", it costs

@@ -49,9 +49,7 @@ def make_server(
         selector=Selector(config.seed, config.selection),
         aggregation=config.aggregation,
         guard=config.guard,
-        screen=UpdateScreen(V)
-        if V is not None and config.filter.method is not None and config.filter.screens
-        else None,
+        screen=UpdateScreen(V) if V is not None and filters and config.filter.screen else None,
         problem=problem,
         faulty=faulty,
         warnings=fitness.at_start if fitness else (),
@@ -69,7 +67,7 @@ def make_filter_round(
     assess = Assess(config.seed, options.valued_by, options.honest_gain, fitness)
     method: FilterFunction = options.method
     least = options.least
-    if options.screens and least is None:
+    if options.screen and least is None:
         # Of a small S^f, a few clients that collude can be the majority, which the screen of a round trusts.
         least = Selector(config.seed, config.selection).K
     if least is not None:
