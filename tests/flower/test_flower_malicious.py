@@ -136,7 +136,7 @@ NODES, K = 8, 3
 V, TEST = blobs(77, 60), blobs(5, 300)
 
 
-class Liar:
+class Dishonest:
     """A ClientApp whose updates are `factor(call, filters)` times those that it trained."""
 
     def __init__(self, factor: Callable[[int, bool], float]) -> None:
@@ -158,13 +158,13 @@ class Liar:
 
 
 class Tells(FilFL):
-    """Tells the liar whether a round filters; in reality it counts rounds, or recognises that all nodes train."""
+    """Tells the dishonest client whether a round filters; in reality it counts rounds, or recognises that all nodes train."""
 
-    liar: Liar
+    dishonest: Dishonest
 
     def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Any) -> Any:
         messages = list(super().configure_train(server_round, arrays, config, grid))
-        self.liar.filters = len(messages) == NODES
+        self.dishonest.filters = len(messages) == NODES
         return messages
 
 
@@ -180,8 +180,8 @@ def lied_to(
     """The loss of the model after 12 rounds, and the records."""
     app, records = plain_app(), list[dict[str, Any]]()
     grid = MemoryGrid({1000 + 17 * i: Node(app, {"partition-id": 2 * i}) for i in range(NODES)})
-    liar = Liar(factor)
-    grid.nodes[1000 + 17 * (NODES - 1)].app = liar  # type: ignore[assignment]
+    dishonest = Dishonest(factor)
+    grid.nodes[1000 + 17 * (NODES - 1)].app = dishonest  # type: ignore[assignment]
     options = {"filter": "prune", "h": 5, "evaluate": FilteringSet(new_net, *V), **options}
     filfl = Tells(
         strategy or flower.FedAvg(fraction_evaluate=0.0),
@@ -190,7 +190,7 @@ def lied_to(
         callbacks=[lambda record, state: records.append(record)],
         **options,
     )
-    filfl.liar = liar
+    filfl.dishonest = dishonest
     return loss_of(filfl.start(grid, initial(), 12).arrays), records
 
 
@@ -276,8 +276,8 @@ def test_logits_of_a_model_that_was_not_trained_bring_nothing() -> None:
     """A node may claim the logits of the model that it received, and upload that model: the claim is kept."""
     honest = plain_app(app=_keeping())
     grid = MemoryGrid({1000 + 17 * i: Node(honest, {"partition-id": 2 * i}) for i in range(NODES)})
-    lazy, liar = _keeping(), Liar(lambda call, filters: 0.0)
-    lazy.train()(liar)
+    lazy, dishonest = _keeping(), Dishonest(lambda call, filters: 0.0)
+    lazy.train()(dishonest)
     grid.nodes[1000 + 17 * (NODES - 1)].app = lazy
     records: list[dict[str, Any]] = []
     FilFL(
@@ -309,7 +309,7 @@ def test_steps_that_are_too_large_are_noted_and_the_transport_makes_no_differenc
         grid = MemoryGrid({})
         for i in range(NODES):
             app = _keeping()
-            app.train()(Liar(lambda call, filters: 40.0))
+            app.train()(Dishonest(lambda call, filters: 40.0))
             grid.nodes[1000 + 17 * i] = Node(app, {"partition-id": 2 * i})
         records: list[dict[str, Any]] = []
         result = FilFL(
