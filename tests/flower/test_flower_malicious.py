@@ -158,7 +158,7 @@ class Dishonest:
 
 
 class Tells(FilFL):
-    """Tells the dishonest client whether a round filters; in reality it counts rounds, or recognises that all nodes train."""
+    """Tells the dishonest client whether a round filters. A real one would see that all nodes train."""
 
     dishonest: Dishonest
 
