@@ -291,6 +291,7 @@ TESTED_ELSEWHERE = {
     *("attack.std", "attack.z"),  # in test_collusion.py
     *("attack.optimal", "attack.target", "attack.patch", "attack.poisoned_share"),  # in test_poison.py
     "filter.classes",  # in test_data.py
+    "execution.precision",  # in the laws of half precision
     "filter.restarts",  # in the laws of the local search
     *("filter.evidence", "filter.outlier", "filter.memory", "filter.floor"),  # in the laws of pruning
 }
